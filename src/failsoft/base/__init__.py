@@ -1,0 +1,1 @@
+"""Errors, events, messages and settings primitives; the standard library only."""

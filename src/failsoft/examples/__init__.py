@@ -1,0 +1,1 @@
+"""Complete, working uses of the platform."""

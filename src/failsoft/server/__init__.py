@@ -1,0 +1,1 @@
+"""The HTTP door: auth, limits, the runs API, server-sent events."""

@@ -1,0 +1,1 @@
+"""Clocks, fakes and contract suites, shipped for users' own tests."""

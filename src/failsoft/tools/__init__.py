@@ -1,0 +1,1 @@
+"""Tools that a plan's tasks call: Python functions, HTTP, SQL."""
