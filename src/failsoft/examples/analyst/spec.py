@@ -25,6 +25,19 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
+class Note:
+    """Something assumed, left out or worth knowing, in both languages; ``code`` is stable, for programs."""
+
+    code: str
+    en: str
+    zh: str
+
+    def text(self, language: str) -> str:
+        """The note in `language` (``zh``, otherwise English)."""
+        return self.zh if language == "zh" else self.en
+
+
+@dataclass(frozen=True, slots=True)
 class Column:
     """One column as found in the data.
 
@@ -62,6 +75,8 @@ class TableProfile:
     loaded_at: str = ""
     row_noun: str = "row"
     """What one row is, for counts: ``flight``, ``order``; ``row`` when nobody said."""
+    notes: tuple[Note, ...] = ()
+    """What was assumed while loading: the encoding, how dates were read, what was taken for missing."""
 
     def column(self, name: str) -> Column:
         """The column called `name`; raises ``KeyError``."""
