@@ -1,0 +1,63 @@
+# Everything here sets itself up: a machine needs Python >= 3.11 and make, nothing else.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+UV_VERSION := 0.13.9
+UV := .tools/bin/uv
+# The environment is this checkout's own, whatever the caller's shell has set or activated.
+export UV_PROJECT_ENVIRONMENT := $(CURDIR)/.venv
+unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME
+VENV := .venv/.ready
+BIN := .venv/bin
+
+.PHONY: help
+help: ## Show what there is
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(UV):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Python >= 3.11 is needed; name one with: make PYTHON=/path/to/python3.11 ..." >&2; exit 1; }
+	@$(PYTHON) -m venv .tools \
+	  || { rm -rf .tools; echo "Python's venv module is missing; on Debian: apt-get install python3-venv" >&2; exit 1; }
+	.tools/bin/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+
+$(VENV): pyproject.toml | $(UV)
+	$(UV) sync --quiet --all-extras --python "$$(.tools/bin/python -c 'import sys; print(sys._base_executable)')"
+	@touch $@
+
+.PHONY: setup
+setup: $(VENV) ## Make .venv with everything in it
+
+.PHONY: demo
+demo: $(VENV) ## Ask two questions, then one again with a dependency that hangs
+	$(BIN)/failsoft demo
+
+.PHONY: test
+test: $(VENV) ## Run the whole test-suite
+	$(BIN)/python -m pytest -n 2 $(ARGS)
+
+.PHONY: check
+check: $(VENV) ## Format, lint, types, layers, documentation
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python scripts/docs_parity.py
+	$(BIN)/python scripts/lock.py --check
+
+.PHONY: fix
+fix: $(VENV) ## Format, mend what can be mended, write the generated reference pages
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+	$(BIN)/python scripts/docs_parity.py --write
+
+.PHONY: lock
+lock: | $(UV) ## Take the newest releases that fit and pin them in pyproject.toml
+	$(UV) run --no-project --python .tools/bin/python scripts/lock.py --uv $(UV)
+
+.PHONY: clean
+clean: ## Remove all that set-up and runs have made
+	rm -rf .tools .venv uv.lock .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis dist build
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,194 @@
+"""The guards every test runs under.
+
+* ``async def test_…`` runs on the virtual-time loop; marked ``realtime`` it runs on a real one.
+  Either way it may leave no task behind.
+* A blocking call on a running loop fails the test, also when the code under test swallows the error.
+* Network beyond loopback is refused and fails the test in the same way.
+
+``tests/test_floor.py`` proves that each of them bites.
+"""
+
+import asyncio
+import functools
+import importlib
+import inspect
+import ipaddress
+import sys
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any
+
+import pytest
+from blockbuster import BlockBuster, blockbuster
+
+type_of_test = Callable[..., Coroutine[Any, Any, None]]
+
+
+# --- async tests -------------------------------------------------------------------------------------------
+
+
+async def _leaving_no_task(test: Coroutine[Any, Any, None]) -> None:
+    """Await `test`, then fail if tasks that it started are still there."""
+    await test
+    for _ in range(5):  # what has ended is given a few turns of the loop to be gone
+        await asyncio.sleep(0)
+    if left := asyncio.all_tasks() - {asyncio.current_task()}:
+        pytest.fail(f"tasks left behind by the test: {sorted(repr(task) for task in left)}", pytrace=False)
+
+
+def _in_real_time(test: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(test)
+
+
+def _in_virtual_time(test: Coroutine[Any, Any, None]) -> None:
+    clock = importlib.import_module("failsoft.testing.clock")  # late, so that a broken import fails tests, not pytest
+    clock.run(test)
+
+
+def _made_sync(test: type_of_test, run: Callable[[Coroutine[Any, Any, None]], None]) -> Callable[..., None]:
+    @functools.wraps(test)
+    def sync_test(*args: Any, **kwargs: Any) -> None:
+        run(_leaving_no_task(test(*args, **kwargs)))
+
+    return sync_test
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+    """Give coroutine tests, plain or under Hypothesis, the loop they ask for."""
+    run = _in_real_time if pyfuncitem.get_closest_marker("realtime") else _in_virtual_time
+    hypothesis = getattr(pyfuncitem.obj, "hypothesis", None)
+    if hypothesis is not None and inspect.iscoroutinefunction(hypothesis.inner_test):
+        hypothesis.inner_test = _made_sync(hypothesis.inner_test, run)
+    elif inspect.iscoroutinefunction(pyfuncitem.obj):
+        pyfuncitem.obj = _made_sync(pyfuncitem.obj, run)
+    return (yield)
+
+
+# --- what is refused ---------------------------------------------------------------------------------------
+
+
+class Refusals:
+    """What was refused during the current test phase; makes the test fail even if the error was swallowed."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def _judged(self) -> Generator[None, object, object]:
+        self.seen.clear()
+        result = yield
+        if self.seen:
+            pytest.fail("refused: " + "; ".join(dict.fromkeys(self.seen)), pytrace=False)
+        return result
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_setup(self) -> Generator[None, object, object]:
+        return (yield from self._judged())
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self) -> Generator[None, object, object]:
+        return (yield from self._judged())
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_teardown(self) -> Generator[None, object, object]:
+        return (yield from self._judged())
+
+
+class NetworkRefusedError(RuntimeError):
+    """A test reached for an address outside this machine."""
+
+
+class Network:
+    """Refuses everything but loopback by an audit hook, so no import order or C shortcut gets past it.
+
+    Two things do: uvloop (libuv makes no audit events) and child processes.
+    """
+
+    HOST_ARGUMENT = {
+        "socket.connect": 1,
+        "socket.bind": 1,
+        "socket.sendto": 1,
+        "socket.sendmsg": 1,
+        "socket.getaddrinfo": 0,
+        "socket.gethostbyname": 0,
+        "socket.gethostbyaddr": 0,
+    }
+
+    def __init__(self, refusals: Refusals) -> None:
+        self.refusals = refusals
+        self.active = True
+        sys.addaudithook(self._audit)
+
+    def pytest_unconfigure(self) -> None:
+        self.active = False  # an audit hook cannot be removed
+
+    def _audit(self, event: str, args: tuple[Any, ...]) -> None:
+        if self.active and (index := self.HOST_ARGUMENT.get(event)) is not None:
+            address = args[index]
+            host = address[0] if isinstance(address, tuple) else address if index == 0 else None
+            if host is not None and not self._is_loopback(host):
+                self.refusals.seen.append(f"{event} to {host!r}, which is not loopback")
+                raise NetworkRefusedError(self.refusals.seen[-1])
+
+    @staticmethod
+    def _is_loopback(host: str | bytes) -> bool:
+        name = host.decode("ascii", "replace") if isinstance(host, bytes) else host
+        try:
+            return ipaddress.ip_address(name.partition("%")[0]).is_loopback
+        except ValueError:
+            return name == "localhost"
+
+
+class Blocking:
+    """Blocking calls on a running loop are errors, in our code, in tests and in libraries alike."""
+
+    # Where blocking is allowed, each with its reason.
+    ALLOWED = (
+        # Reading a source line for a traceback or a warning; happens once per file and only on failure.
+        ("os.stat", "linecache.py", {"updatecache", "checkcache", "lazycache"}),
+        ("io.BufferedReader.read", "tokenize.py", {"open", "detect_encoding", "read_or_readline"}),
+        ("io.TextIOWrapper.read", "linecache.py", {"updatecache"}),
+        # Importing on first use: a cost of the first call only, and the interpreter's own lock.
+        ("io.BufferedReader.read", "<frozen importlib._bootstrap>", {"_find_and_load"}),
+        ("os.listdir", "<frozen importlib._bootstrap>", {"_find_and_load"}),
+        ("os.getcwd", "<frozen importlib._bootstrap>", {"_find_and_load"}),
+        # pytest's own work while a test's frame is on the stack.
+        ("os.getcwd", "_pytest/_code/code.py", {"repr_traceback", "getrepr"}),
+    )
+
+    def __init__(self, refusals: Refusals) -> None:
+        class RecordedBlockingError(blockbuster.BlockingError):
+            def __init__(self, func: str) -> None:
+                super().__init__(func)
+                refusals.seen.append(f"blocking call to {func} on a running event loop")
+
+        # The detector looks its error class up here; recording makes swallowed errors fail the test, too.
+        blockbuster.BlockingError = RecordedBlockingError  # type: ignore[misc]
+        self.detector = BlockBuster()
+        for call, file, functions in self.ALLOWED:
+            self.detector.functions[call].can_block_in(file, functions)
+        self.detector.activate()
+
+    def pytest_unconfigure(self) -> None:
+        self.detector.deactivate()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        if item.get_closest_marker("may_block") is None:
+            return (yield)
+        self.detector.deactivate()
+        try:
+            return (yield)
+        finally:
+            self.detector.activate()
+
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        mark = item.get_closest_marker("may_block")
+        if mark is not None and not mark.kwargs.get("reason"):
+            pytest.fail("may_block needs a reason", pytrace=False)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Put the guards up for the whole session."""
+    refusals = Refusals()
+    for guard in (refusals, Network(refusals), Blocking(refusals)):
+        config.pluginmanager.register(guard)
