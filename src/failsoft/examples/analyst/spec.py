@@ -143,10 +143,13 @@ class Intent:
     ``compare_to`` is the second period or the second value of a comparison (``left`` of the difference is ``query``,
     ``right`` is ``compare_to``); ``mark_unusual`` asks for robust outlier marks; ``chart`` names the picture, None for
     a single number. ``reading`` says back in the question's language what was understood; ``notes`` what was assumed.
+    In a comparison ``query.order`` and ``query.limit`` rank the compared groups by ``rank``: the value of ``query``, or
+    the change between the two; ``compare_to`` itself never carries an order or a limit, so that no group is missing.
     """
 
     query: Query
     compare_to: Query | None = None
+    rank: Literal["value", "change"] = "value"
     mark_unusual: bool = False
     chart: Literal["bar", "line", "compare"] | None = None
     language: Literal["en", "zh"] = "en"
