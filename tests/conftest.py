@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from blockbuster import BlockBuster, blockbuster
 
-type_of_test = Callable[..., Coroutine[Any, Any, None]]
+AsyncTest = Callable[..., Coroutine[Any, Any, None]]
 
 
 # --- async tests -------------------------------------------------------------------------------------------
@@ -32,22 +32,22 @@ async def _leaving_no_task(test: Coroutine[Any, Any, None]) -> None:
     for _ in range(5):  # what has ended is given a few turns of the loop to be gone
         await asyncio.sleep(0)
     if left := asyncio.all_tasks() - {asyncio.current_task()}:
-        pytest.fail(f"tasks left behind by the test: {sorted(repr(task) for task in left)}", pytrace=False)
+        pytest.fail(f"left tasks behind: {sorted(repr(task) for task in left)}", pytrace=False)
 
 
 def _in_real_time(test: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(test)
+    asyncio.run(_leaving_no_task(test))
 
 
 def _in_virtual_time(test: Coroutine[Any, Any, None]) -> None:
-    clock = importlib.import_module("failsoft.testing.clock")  # late, so that a broken import fails tests, not pytest
-    clock.run(test)
+    clock = importlib.import_module("failsoft.testing.clock")  # late: should it be broken, tests fail and not pytest
+    clock.run(test)  # which refuses tasks left behind, too
 
 
-def _made_sync(test: type_of_test, run: Callable[[Coroutine[Any, Any, None]], None]) -> Callable[..., None]:
+def _made_sync(test: AsyncTest, run: Callable[[Coroutine[Any, Any, None]], None]) -> Callable[..., None]:
     @functools.wraps(test)
     def sync_test(*args: Any, **kwargs: Any) -> None:
-        run(_leaving_no_task(test(*args, **kwargs)))
+        run(test(*args, **kwargs))
 
     return sync_test
 
