@@ -1,0 +1,286 @@
+"""Deadlines: one heap per loop, one timer per heap, and scopes that cancel at them.
+
+``asyncio.timeout`` costs a timer handle per use; here an entry is pushed on a heap that arms a single ``call_at`` for the
+earliest one. Entries are dropped lazily and the heap is compacted when most of it is dead.
+
+A timer that fires more than :data:`STALL` seconds late means that the loop was blocked or the process stopped. Results may
+have arrived meanwhile, so such entries get a few passes of the loop before they fire, and fire as *stalled*, which the guard
+counts as neutral: a stall never opens a breaker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from contextvars import Token
+from dataclasses import replace
+from heapq import heapify, heappop, heappush
+from types import TracebackType
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from failsoft.base.errors import DeadlineExceeded, TaskTimeout, TimeoutExceeded
+from failsoft.kernel.scope import Scope, current
+
+__all__ = ["STALL", "Alarm", "Deadline", "DeadlineHeap", "deadline_scope", "remaining"]
+
+STALL: Final = 0.1
+"""Seconds by which a timer must be late to be blamed on a stall."""
+
+_PASSES: Final = 3
+"""Loop passes given to late entries: poll and read, wake the reader, wake who waits for the reader."""
+
+_LIMIT_ERRORS: Final[dict[str, type[TimeoutExceeded]]] = {"run": DeadlineExceeded, "task": TaskTimeout}
+
+
+class Alarm:
+    """An entry of the heap: cancels ``task`` when it fires.
+
+    The owner calls :meth:`DeadlineHeap.disarm` when it no longer needs it, and, when ``fired`` is set, accounts for
+    exactly one ``task.cancel()`` by ``task.uncancel()``.
+    """
+
+    __slots__ = ("fired", "late", "stalled", "task", "when")
+
+    def __init__(self, when: float, task: asyncio.Task[Any]) -> None:
+        self.when = when
+        self.task: asyncio.Task[Any] | None = task
+        self.fired = False
+        self.late = False
+        self.stalled = False
+
+    def fire(self) -> None:
+        """Asks the task to stop; the owner turns the cancellation into the error of the limit that this alarm stands for."""
+        task = self.task
+        if task is not None:
+            self.fired = True
+            self.task = None
+            task.cancel()
+
+
+class DeadlineHeap:
+    """The alarms of one event loop, ordered by time; only the earliest has a timer."""
+
+    __slots__ = ("_armed_at", "_dead", "_heap", "_late", "_loop", "_seq", "_timer")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._heap: list[tuple[float, int, Alarm]] = []
+        self._seq = 0
+        self._dead = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._armed_at = math.inf
+        self._late: list[Alarm] = []
+
+    def arm(self, alarm: Alarm) -> None:
+        """Adds an alarm. An alarm in the past fires at the loop's next pass."""
+        when = alarm.when
+        self._seq = seq = self._seq + 1
+        heappush(self._heap, (when, seq, alarm))
+        if when < self._armed_at:
+            self._set_timer(when)
+
+    def disarm(self, alarm: Alarm) -> None:
+        """Takes an alarm out (harmless when it has fired)."""
+        if alarm.task is None:
+            return
+        alarm.task = None
+        self._dead = dead = self._dead + 1
+        if dead > 64 and dead > len(self._heap) >> 1:
+            self._compact()
+
+    def _compact(self) -> None:
+        self._heap = [entry for entry in self._heap if entry[2].task is not None]
+        heapify(self._heap)
+        self._dead = 0
+
+    def _set_timer(self, when: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._armed_at = when
+        self._timer = self._loop.call_at(when, self._due)
+
+    def _due(self) -> None:
+        heap = self._heap
+        now = self._loop.time()
+        self._timer = None
+        self._armed_at = math.inf
+        late = self._late
+        had_late = bool(late)
+        while heap and heap[0][0] <= now:
+            alarm = heappop(heap)[2]
+            if alarm.task is None:
+                self._dead -= 1
+            elif now - alarm.when > STALL:
+                alarm.late = True
+                late.append(alarm)
+            else:
+                alarm.fire()
+        if late and not had_late:
+            self._loop.call_soon(self._forgive, _PASSES)
+        while heap and heap[0][2].task is None:
+            heappop(heap)
+            self._dead -= 1
+        if heap:
+            self._set_timer(heap[0][0])
+
+    def _forgive(self, passes: int) -> None:
+        if passes > 0:
+            self._loop.call_soon(self._forgive, passes - 1)
+            return
+        late, self._late = self._late, []
+        for alarm in late:
+            if alarm.task is None:
+                continue
+            alarm.stalled = True
+            alarm.fire()
+
+    def __len__(self) -> int:
+        """How many alarms are armed."""
+        return sum(1 for entry in self._heap if entry[2].task is not None) + sum(
+            1 for alarm in self._late if alarm.task is not None
+        )
+
+    def __repr__(self) -> str:
+        return f"<DeadlineHeap armed={len(self)} dead={self._dead}>"
+
+
+_heaps: WeakKeyDictionary[asyncio.AbstractEventLoop, DeadlineHeap] = WeakKeyDictionary()
+
+
+def heap_of(loop: asyncio.AbstractEventLoop) -> DeadlineHeap:
+    """The heap of a loop, made on first use."""
+    heap = _heaps.get(loop)
+    if heap is None:
+        heap = _heaps[loop] = DeadlineHeap(loop)
+    return heap
+
+
+class Deadline:
+    """A point in the running loop's time, in seconds, and whose limit it is."""
+
+    __slots__ = ("limit", "when")
+
+    def __init__(self, when: float, limit: str = "run") -> None:
+        self.when = when
+        self.limit = limit
+
+    @classmethod
+    def after(cls, seconds: float, *, limit: str = "run") -> Deadline:
+        """The deadline `seconds` from now."""
+        return cls(asyncio.get_running_loop().time() + seconds, limit)
+
+    @classmethod
+    def current(cls) -> Deadline:
+        """The deadline of the running task's scope; infinitely far away when none was set."""
+        inherited = current.get()
+        return cls(inherited.deadline, inherited.limit)
+
+    def remaining(self, now: float | None = None) -> float:
+        """Seconds left, never negative; ``inf`` without a deadline."""
+        if now is None:
+            now = asyncio.get_running_loop().time()
+        return max(0.0, self.when - now)
+
+    def expired(self, now: float | None = None) -> bool:
+        """Whether nothing is left."""
+        return self.remaining(now) <= 0.0
+
+    def error(self) -> TimeoutExceeded:
+        """The error that says that this deadline passed."""
+        return _LIMIT_ERRORS.get(self.limit, DeadlineExceeded)(f"the {self.limit}'s deadline passed")
+
+    def __repr__(self) -> str:
+        return f"Deadline({self.when!r}, {self.limit!r})"
+
+
+def remaining() -> float:
+    """Seconds left in the running task's scope; ``inf`` without a deadline."""
+    return Deadline.current().remaining()
+
+
+class deadline_scope:  # noqa: N801 - reads as a statement, like asyncio.timeout
+    """Gives what runs inside a deadline, and cancels it there.
+
+    ::
+
+        async with deadline_scope(8.0):
+            await anything()
+
+    The deadline is the earlier of the enclosing one and `seconds` from now, so a scope can only tighten, unless
+    ``detach=True``: background work that must outlive the request takes a bounded scope of its own.
+    At the deadline the body is cancelled and :class:`~failsoft.base.errors.DeadlineExceeded` (or ``TaskTimeout`` for
+    ``limit="task"``) is raised; a cancellation from elsewhere passes through unchanged. A body that swallows its
+    cancellation and ends late raises the error all the same: what arrives after the deadline is not a success.
+    """
+
+    __slots__ = ("_alarm", "_cancelling", "_heap", "_loop", "_task", "_token", "labels", "scope", "seconds", "when")
+
+    def __init__(
+        self,
+        seconds: float | None = None,
+        *,
+        at: float | None = None,
+        limit: str = "run",
+        detach: bool = False,
+        **labels: Any,
+    ) -> None:
+        if seconds is not None and at is not None:
+            raise TypeError("give seconds or at, not both")
+        if seconds is not None and seconds != seconds:
+            raise ValueError("seconds must be a number")
+        self.seconds = seconds
+        self.when = at
+        self.labels = {"limit": limit, "detach": detach, **labels}
+        self.scope: Scope | None = None
+        self._token: Token[Scope] | None = None
+        self._alarm: Alarm | None = None
+
+    async def __aenter__(self) -> Deadline:
+        if self._token is not None:
+            raise RuntimeError("a deadline_scope is entered only once")
+        loop = asyncio.get_running_loop()
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("deadline_scope needs a running task")
+        labels = dict(self.labels)
+        limit, detach = labels.pop("limit"), labels.pop("detach")
+        when = self.when if self.when is not None else math.inf
+        if self.seconds is not None:
+            when = loop.time() + self.seconds
+        outer = current.get()
+        own = detach or when < outer.deadline
+        if own:
+            inner = replace(outer, deadline=when, limit=limit, **labels)
+        else:
+            inner = replace(outer, **labels)
+        self.scope = inner
+        self._loop = loop
+        self._heap = heap_of(loop)
+        self._task = task
+        self._cancelling = task.cancelling()
+        self._token = current.set(inner)
+        if own and when < math.inf:
+            self._alarm = Alarm(when, task)
+            self._heap.arm(self._alarm)
+        return Deadline(inner.deadline, inner.limit)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        assert self._token is not None and self.scope is not None
+        current.reset(self._token)
+        alarm = self._alarm
+        if alarm is None:
+            return False
+        self._heap.disarm(alarm)
+        if not alarm.fired:
+            # The body ended by itself. If the loop was blocked past the deadline, what it has came too late.
+            if error is None and self._loop.time() > alarm.when:
+                raise Deadline(alarm.when, self.scope.limit).error()
+            return False
+        if self._task.uncancel() > self._cancelling and kind is not None and issubclass(kind, asyncio.CancelledError):
+            return False  # somebody else cancelled too: theirs goes on
+        if kind is None or issubclass(kind, asyncio.CancelledError | TimeoutExceeded):
+            raise Deadline(alarm.when, self.scope.limit).error() from error
+        return False

@@ -1,0 +1,59 @@
+"""Who is calling, and until when: the one context variable that reaches everything.
+
+A :class:`Scope` is immutable and is inherited by child tasks and threads started with the context. Its deadline is an
+absolute time of the running loop, in seconds; ``math.inf`` means that nobody set one.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from failsoft.base.outcomes import Priority
+
+__all__ = ["ROOT", "Scope", "current_scope", "scope"]
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What a call inherits from the run and task it serves.
+
+    ``deadline`` is loop time; ``limit`` names whose deadline it is (``run`` or ``task``). ``fallback`` marks traffic that
+    fell back from another downstream: it ranks below first-choice traffic. ``idempotency_key`` and ``attempt`` are set
+    around each attempt of a call that was given a key.
+    """
+
+    deadline: float = math.inf
+    limit: str = "run"
+    run: str | None = None
+    task: str | None = None
+    tenant: str | None = None
+    priority: int = Priority.NORMAL
+    fallback: bool = False
+    idempotency_key: str | None = None
+
+
+ROOT = Scope()
+
+current: contextvars.ContextVar[Scope] = contextvars.ContextVar("failsoft_scope", default=ROOT)
+
+
+def current_scope() -> Scope:
+    """The scope of the running task; :data:`ROOT` when none was entered."""
+    return current.get()
+
+
+@contextmanager
+def scope(**changes: Any) -> Iterator[Scope]:
+    """Labels what runs inside with a run, task, tenant or priority; deadlines are set by ``deadline_scope`` only."""
+    if "deadline" in changes:
+        raise TypeError("use deadline_scope() to set a deadline")
+    token = current.set(replace(current.get(), **changes))
+    try:
+        yield current.get()
+    finally:
+        current.reset(token)

@@ -1,0 +1,135 @@
+"""Limits learned from recent latency: how long an attempt may take, and what it usually takes.
+
+Steady downstreams get tight limits, jittery ones wide limits, always between a floor and the configured cap (requirement T8: 1 s
+when steady at 50 ms, 3 s under jitter). Cut attempts are censored samples, so a limit cannot talk itself ever shorter; when
+the data says nothing about the quantile (most calls were cut), the cap applies.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from failsoft.kernel.latency import LatencyHistogram
+
+__all__ = ["AdaptiveTimeout", "AdaptiveTimeoutPolicy"]
+
+TYPICAL_SAMPLES: Final = 20
+"""Successes needed before the usual time of a call is trusted (``design``: affordability)."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdaptiveTimeoutPolicy:
+    """How an attempt limit follows latency. Times in seconds.
+
+    limit = clamp(``margin`` × q + ``spread`` × (q − median)) between ``floor`` and ``cap``, q being the ``quantile`` of the
+    last ``window`` seconds or so; the cap while there are fewer than ``samples``.
+    ``hard_cap`` is what slow-by-nature tools may be given at most when ``slow_by_nature`` is set and the cap is reached by honest work.
+    """
+
+    floor: float = 1.0
+    cap: float = 3.0
+    quantile: float = 0.99
+    margin: float = 2.0
+    spread: float = 3.0
+    window: float = 600.0
+    samples: int = 20
+    slow_by_nature: bool = False
+    hard_cap: float = 120.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.floor <= self.cap <= max(self.hard_cap, self.cap):
+            raise ValueError("needs 0 < floor <= cap")
+        if not 0.5 <= self.quantile < 1:
+            raise ValueError("quantile must be in [0.5, 1)")
+        if not (self.margin >= 1 and self.spread >= 0 and self.window > 0 and self.samples >= 1):
+            raise ValueError("needs margin >= 1, spread >= 0, window > 0 and samples >= 1")
+
+
+class AdaptiveTimeout:
+    """Records an attempt's latency and gives the current limit; the answers are cached and refreshed as samples come.
+
+    ``typical`` is the median of recent successes in seconds (0.0 until there are 20): a call is refused as unaffordable when
+    less is left. ``healthy_p95`` is the delay after which a hedge may start; it is None until known.
+
+    Sizes: latencies are recorded per unit of `size`, relative to the usual size, so a long request's limit grows in
+    proportion and a shortened limit cannot lock long work out.
+    """
+
+    __slots__ = ("_due", "_fresh", "_size", "current", "histogram", "healthy_p95", "policy", "shortened_to", "typical")
+
+    def __init__(self, policy: AdaptiveTimeoutPolicy | None) -> None:
+        self.policy = policy
+        self.histogram = LatencyHistogram(half_life=(policy.window if policy else 600.0) / 4)
+        self.current: float | None = policy.cap if policy else None
+        self.typical = 0.0
+        self.healthy_p95: float | None = None
+        self.shortened_to: float | None = None
+        self._fresh = 0
+        self._due = TYPICAL_SAMPLES
+        self._size = 1.0
+
+    def record(self, seconds: float, now: float, *, size: float = 1.0) -> None:
+        """An attempt succeeded after `seconds`."""
+        if size != 1.0:
+            seconds /= self._relative(size, learn=True)
+        self.histogram.record(seconds, now)
+        self._fresh = fresh = self._fresh + 1
+        if fresh >= self._due:
+            self.refresh(now)
+
+    def record_censored(self, seconds: float, now: float, *, size: float = 1.0) -> None:
+        """An attempt was cut after `seconds` (a limit, or the loser of a hedge)."""
+        if size != 1.0:
+            seconds /= self._relative(size)
+        self.histogram.record_censored(seconds, now)
+        self._fresh += 1
+        if self._fresh >= self._due:
+            self.refresh(now)
+
+    def _relative(self, size: float, *, learn: bool = False) -> float:
+        if not size > 0:
+            raise ValueError("size must be positive")
+        if learn:
+            self._size += 0.05 * (size - self._size)
+        return max(0.05, min(20.0, size / self._size))
+
+    def refresh(self, now: float) -> None:
+        """Recomputes the limit and the usual times from what was recorded."""
+        self._fresh = 0
+        histogram = self.histogram
+        self._due = max(8, min(4096, histogram.samples // 4))
+        if histogram.count(now, censored=False) >= TYPICAL_SAMPLES * 0.5 and histogram.samples >= TYPICAL_SAMPLES:
+            median, p95 = histogram.quantiles([0.5, 0.95], censored=False)
+            self.typical = median or 0.0
+            self.healthy_p95 = p95
+        else:
+            self.typical, self.healthy_p95 = 0.0, None
+        policy = self.policy
+        if policy is None:
+            return
+        if histogram.count(now) < policy.samples * 0.5:
+            self.current = policy.cap
+            return
+        median, high = histogram.quantiles([0.5, policy.quantile])
+        cap = policy.hard_cap if policy.slow_by_nature else policy.cap
+        if median is None or high is None:
+            self.current = cap
+        else:
+            self.current = min(cap, max(policy.floor, policy.margin * high + policy.spread * (high - median)))
+
+    def limit(self, *, size: float = 1.0) -> float | None:
+        """The attempt limit in seconds for a request of `size`; None when there is no policy and none was shortened."""
+        limit = self.current
+        if self.shortened_to is not None:
+            limit = self.shortened_to if limit is None else min(limit, self.shortened_to)
+        if limit is None or size == 1.0:
+            return limit
+        scaled = limit * self._relative(size)
+        if self.policy is None:
+            return max(limit, scaled)
+        cap = self.policy.hard_cap if self.policy.slow_by_nature or self.shortened_to is not None else self.policy.cap
+        return min(cap, max(self.policy.floor, scaled))
+
+    def __repr__(self) -> str:
+        return f"<AdaptiveTimeout limit={self.current} typical={self.typical:.4g} samples={self.histogram.samples}>"
