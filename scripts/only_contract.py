@@ -5,18 +5,19 @@ allowed. The standard library always is.
 """
 
 import sys
+from typing import Any
 
 from grimp import ImportGraph
 from importlinter import Contract, ContractCheck, fields, output
 
 
-class OnlyContract(Contract):  # type: ignore[misc] # import-linter's base class is untyped
+class OnlyContract(Contract):
     """Each of `modules` (with all below it) imports only itself, `allowed` packages and the standard library."""
 
     type_name = "only"
 
-    modules = fields.ListField(subfield=fields.StringField())
-    allowed = fields.ListField(subfield=fields.StringField(), required=False, default=[])
+    modules: Any = fields.ListField(subfield=fields.StringField())
+    allowed: Any = fields.ListField(subfield=fields.StringField(), required=False, default=[])
 
     def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:
         """Look at every direct import; import chains add nothing, as each link is looked at."""
