@@ -1,0 +1,75 @@
+"""House rules that a reader would otherwise have to watch for (CONTRIBUTING.md says why each is there)."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "failsoft"
+MODULES = sorted(SOURCE.rglob("*.py"))
+FORBIDDEN_WORDS = re.compile(r"(?i)(?<![a-z])(managers?|helpers?|utils?|utilities|services?)(?![a-z])")
+LINES = 600
+
+every_module = pytest.mark.parametrize("module", MODULES, ids=[str(path.relative_to(SOURCE)) for path in MODULES])
+
+
+def words(name: str) -> str:
+    """A name's words: PoolManager and pool_manager both give 'pool manager'."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|_", " ", name).lower()
+
+
+def names_defined(module: Path) -> list[str]:
+    definitions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    return [
+        module.stem,
+        *(node.name for node in ast.walk(ast.parse(module.read_text())) if isinstance(node, definitions)),
+    ]
+
+
+@every_module
+def test_names_say_what_a_thing_is(module):
+    vague = [name for name in names_defined(module) if FORBIDDEN_WORDS.search(words(name))]
+    assert not vague
+
+
+@every_module
+def test_long_modules_give_their_reason(module):
+    text = module.read_text()
+    assert text.count("\n") <= LINES or re.search(r"(?i)over 600 lines because", text)
+
+
+@every_module
+def test_randomness_is_injected(module):
+    drawn = [
+        f"line {node.lineno}: random.{node.attr}"
+        for node in ast.walk(ast.parse(module.read_text()))
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "random"
+        if node.attr not in {"Random", "SystemRandom"}
+    ]  # fmt: skip
+    assert not drawn
+
+
+@pytest.mark.parametrize(
+    "module", [path for path in MODULES if path.name == "__init__.py"], ids=lambda path: path.parent.name
+)
+def test_init_re_exports_and_nothing_else(module):
+    allowed = (ast.Import, ast.ImportFrom)
+    other = [
+        ast.unparse(node)
+        for node in ast.parse(module.read_text()).body
+        if not isinstance(node, allowed)
+        and not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+        and not (isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in {"__all__", "__version__"})
+    ]
+    assert not other
+
+
+@pytest.mark.parametrize("name", ["PoolManager", "string_utils", "TestHelper", "run_service", "services"])
+def test_vague_names_are_found(name):
+    assert FORBIDDEN_WORDS.search(words(name))
+
+
+@pytest.mark.parametrize("name", ["contextmanager", "serviceable", "managed"])
+def test_other_names_are_not(name):
+    assert not FORBIDDEN_WORDS.search(words(name))
