@@ -61,6 +61,8 @@ class Column:
     unit: str | None = None
     additive: bool = True
     """False when adding rows up is meaningless (a rate, a price, a delay, a temperature): the default is then mean."""
+    grain: Grain | None = None
+    """Of a time column: the finest grain its values tell apart (monthly figures: ``month``)."""
 
 
 @dataclass(frozen=True, slots=True)
