@@ -1,0 +1,86 @@
+"""Reason codes as sentences, in English and Chinese. A code without a sentence of its own is named as it is."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+__all__ = ["REASONS", "age_text", "reason_text", "sentence"]
+
+REASONS: Final[dict[str, tuple[str, str]]] = {
+    "attempt_timeout": ("it did not answer in time", "没有及时响应"),
+    "call_timeout": ("it did not answer in time", "没有及时响应"),
+    "task_timeout": ("it took longer than its share of the time", "超出了分配给它的时间"),
+    "deadline_exceeded": ("the time budget was used up", "时间预算已用完"),
+    "first_item_timeout": ("it did not begin to answer in time", "没有及时开始响应"),
+    "idle_timeout": ("it stopped in the middle of its answer", "响应中途停顿"),
+    "total_timeout": ("its answer took too long", "响应时间过长"),
+    "timeout": ("it did not answer in time", "没有及时响应"),
+    "queue_full": ("too many requests are waiting for it", "等待它的请求过多"),
+    "queue_timeout": ("it was too busy", "它过于繁忙"),
+    "evicted": ("more important work took its place", "为更重要的任务让位"),
+    "breaker_open": ("it has been failing and is being left alone for now", "它近期频繁失败，暂停使用"),
+    "doomed": ("it could not have answered in the time left", "剩余时间内不可能完成"),
+    "unaffordable": ("there was too little time left for it", "剩余时间不足"),
+    "rate_limited": ("its rate limit is used up", "已达到速率限制"),
+    "downstream_unavailable": ("it cannot be reached", "无法连接"),
+    "downstream_rejected": ("it refused the request", "它拒绝了请求"),
+    "downstream_error": ("it failed", "它出错了"),
+    "empty_result": ("it answered with nothing", "返回了空结果"),
+    "malformed_result": ("its answer could not be read", "返回的内容无法读取"),
+    "result_too_large": ("its answer was too large", "返回的内容过大"),
+    "result_unserialisable": ("its answer was no plain data", "返回的不是普通数据"),
+    "stream_cut": ("its answer broke off", "响应中断"),
+    "tool_failed": ("it failed with an error of its own", "它自身出错"),
+    "bad_input": ("what it was given did not fit", "输入不符合要求"),
+    "dependency_failed": ("something that it needs is missing", "缺少它所依赖的结果"),
+    "not_started": ("there was no time left to start it", "没有时间启动"),
+    "mode_fast": ("it is optional and a fast answer was asked for", "属于可选内容，而请求了快速回答"),
+    "abandoned": ("it did not stop when told to and was abandoned", "无法停止，已被放弃"),
+    "run_cancelled": ("the run was cancelled", "运行已取消"),
+    "truncated": ("it was cut short", "被截断"),
+    "internal_error": ("of a defect of ours", "内部错误"),
+}
+
+
+def reason_text(reason: str, language: Literal["en", "zh"]) -> str:
+    """The reason in words."""
+    words = REASONS.get(reason)
+    if words is None:
+        return reason.replace("_", " ")
+    return words[1] if language == "zh" else words[0]
+
+
+def age_text(age: float, language: Literal["en", "zh"]) -> str:
+    """An age in the largest unit that fits: ``5 min``, ``3 小时``."""
+    for size, en, zh in ((86400.0, "days", "天"), (3600.0, "h", "小时"), (60.0, "min", "分钟")):
+        if age >= size:
+            return f"{age / size:.0f} {zh if language == 'zh' else en}"
+    return f"{age:.0f} {'秒' if language == 'zh' else 's'}"
+
+
+def sentence(
+    title: str,
+    kind: Literal["missing", "stale", "substituted", "truncated", "suspicious"],
+    reason: str,
+    age: float | None,
+    language: Literal["en", "zh"],
+) -> str:
+    """What falls short and why, for people."""
+    why = reason_text(reason, language)
+    if language == "zh":
+        what = {
+            "missing": "缺失",
+            "stale": f"使用了 {age_text(age or 0.0, language)}前的结果，可能已过时",
+            "substituted": "由替代来源提供",
+            "truncated": "不完整",
+            "suspicious": "存疑",
+        }[kind]
+        return f"“{title}”{what}：{why}。"
+    what = {
+        "missing": "is missing",
+        "stale": f"is from {age_text(age or 0.0, language)} ago and may be out of date",
+        "substituted": "comes from a substitute",
+        "truncated": "is incomplete",
+        "suspicious": "is doubtful",
+    }[kind]
+    return f"“{title}” {what}: {why}."

@@ -1,0 +1,357 @@
+"""What a tool is to the platform, what a tool gets from it, and which tools there are.
+
+A :class:`Tool` knows its :class:`ToolSpec`, checks arguments, and makes one guarded call. Everything around that call
+(retry, breaker, bulkhead, alternates, stale results, fallback) belongs to the kernel and to the run's ladder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import re
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol, runtime_checkable
+
+from failsoft.base.errors import BadInput, MalformedResult, UnknownTool
+from failsoft.base.outcomes import Kind
+from failsoft.kernel.guard import Guard
+from failsoft.kernel.scope import current_scope
+
+__all__ = [
+    "Alternate",
+    "Cancelled",
+    "Default",
+    "ResultTooLarge",
+    "ResultUnserialisable",
+    "Tool",
+    "ToolContext",
+    "ToolRegistry",
+    "ToolSpec",
+    "seconds",
+]
+
+_log = logging.getLogger(__name__)
+
+RESULT_LIMIT: Final = 10_000_000
+"""Bytes of JSON that a tool's result may have, by default."""
+
+
+class ResultTooLarge(MalformedResult):
+    """A tool returned more than its ``result_limit`` bytes."""
+
+    code = "result_too_large"
+    retryable = False
+
+
+class ResultUnserialisable(MalformedResult):
+    """A tool returned something that is not plain data; the message names its type."""
+
+    code = "result_unserialisable"
+    retryable = False
+
+
+_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def seconds(value: float | str) -> float:
+    """A duration in seconds from a number of seconds or a text like ``500ms``, ``3s``, ``5m``, ``1h``, ``2d``."""
+    if isinstance(value, str):
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?\s*", value)
+        if match is None:
+            raise BadInput(f"{value!r} is no duration: write 500ms, 3s, 5m, 1h or 2d", param="duration")
+        return float(match[1]) * _UNITS[match[2] or "s"]
+    if isinstance(value, bool) or not math.isfinite(value) or value < 0:
+        raise BadInput(f"{value!r} is no duration", param="duration")
+    return float(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Alternate:
+    """Another tool of the registry that takes the same arguments; ``equivalent`` when its result is as good."""
+
+    tool: str
+    equivalent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Default:
+    """What is served when nothing else could be: a value, or what a quick synchronous rule makes of the arguments."""
+
+    value: Any = None
+    rule: Callable[[Mapping[str, Any]], Any] | None = None
+    equivalent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """A tool as planners, models, the guard and the console see it.
+
+    ``kind`` says what may be done when it fails: ``query`` may be repeated, ``action`` changes something and never
+    retries by itself, ``external`` goes breaker first without a retry in place. ``downstream`` names the guard
+    (bulkhead, breaker) that its calls go through. ``timeout`` is the call limit in seconds, None for the downstream's
+    own. ``stale_for`` is the age in seconds up to which an earlier result may be served instead. ``approval`` asks a
+    human before each call. ``parameters`` is the JSON schema of the arguments. ``result_limit`` is in bytes of JSON.
+    """
+
+    name: str
+    description: str = ""
+    kind: Kind = "query"
+    downstream: str = ""
+    timeout: float | None = None
+    alternates: tuple[Alternate, ...] = ()
+    stale_for: float | None = None
+    fallback: Default | None = None
+    approval: bool = False
+    parameters: Mapping[str, Any] = field(default_factory=lambda: {"type": "object", "properties": {}})
+    result_limit: int = RESULT_LIMIT
+    blocking: bool = False
+    """Whether it runs in a thread, which can be abandoned at its limit but not stopped."""
+
+    def to_openai(self) -> dict[str, Any]:
+        """The OpenAI wire format of a tool."""
+        return {
+            "type": "function",
+            "function": {"name": self.name, "description": self.description, "parameters": dict(self.parameters)},
+        }
+
+
+@runtime_checkable
+class Tool(Protocol):
+    """Anything that a task can call: a Python function, an HTTP service, a SQL connection, a tool of an MCP server."""
+
+    @property
+    def spec(self) -> ToolSpec:
+        """What it is."""
+        ...
+
+    def check(self, arguments: Mapping[str, Any], *, unknown: Collection[str] = ()) -> None:
+        """Raises :class:`~failsoft.base.errors.BadInput` naming the argument (``param``) that does not fit.
+
+        Arguments named in ``unknown`` are present but their values are not known yet.
+        """
+        ...
+
+    async def call(self, guard: Guard, arguments: Mapping[str, Any], context: ToolContext) -> Any:
+        """Checks the arguments and makes one guarded call of the tool; returns its result or raises a typed error."""
+        ...
+
+
+_state = threading.Lock()
+"""Guards the few writes of all :class:`Cancelled`; held for nanoseconds."""
+
+
+class Cancelled:
+    """Whether nobody waits for a call's result any more; readable from any thread, like a ``threading.Event``."""
+
+    __slots__ = ("_callbacks", "_event", "_set")
+
+    def __init__(self) -> None:
+        self._set = False
+        self._event: threading.Event | None = None
+        self._callbacks: list[Callable[[], object]] = []
+
+    def is_set(self) -> bool:
+        """True once the call was cancelled or its limit passed."""
+        return self._set
+
+    __bool__ = is_set
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Blocks the calling thread until set, or `timeout` seconds long; returns whether it is set."""
+        with _state:
+            if self._set:
+                return True
+            if self._event is None:
+                self._event = threading.Event()
+            event = self._event
+        return event.wait(timeout)
+
+    def on_cancel(self, callback: Callable[[], object]) -> Callable[[], None]:
+        """Calls `callback` once when set, at once if it is; returns a function that takes it back."""
+        with _state:
+            if not self._set:
+                self._callbacks.append(callback)
+
+                def remove() -> None:
+                    with _state:
+                        if callback in self._callbacks:
+                            self._callbacks.remove(callback)
+
+                return remove
+        _quietly(callback)
+        return lambda: None
+
+    def set(self) -> None:
+        """Sets it and runs the callbacks, once."""
+        with _state:
+            if self._set:
+                return
+            self._set = True
+            event, callbacks = self._event, self._callbacks
+            self._callbacks = []
+        if event is not None:
+            event.set()
+        for callback in callbacks:
+            _quietly(callback)
+
+    def __repr__(self) -> str:
+        return f"<Cancelled {'set' if self._set else 'not set'}>"
+
+
+def _quietly(callback: Callable[[], object]) -> None:
+    try:
+        callback()
+    except Exception:  # noqa: BLE001 - a tool's callback must not break its canceller
+        _log.exception("a tool's on_cancel callback raised")
+
+
+Report = Callable[[float | None, str], None]
+
+
+class ToolContext:
+    """What a tool gets to know of the call it serves: take it by annotating a parameter with it.
+
+    Everything here may be used from the tool's thread as well as from the loop. ``idempotency_key`` is the same for all
+    attempts at the same task of the same run, also after a restart: hand it to whatever must not happen twice.
+    """
+
+    __slots__ = ("_clock", "_deadline", "_report", "cancelled", "idempotency_key", "run", "task", "tenant")
+
+    def __init__(
+        self,
+        *,
+        run: str | None = None,
+        task: str | None = None,
+        tenant: str | None = None,
+        idempotency_key: str | None = None,
+        deadline: float = math.inf,
+        clock: Callable[[], float] = time.monotonic,
+        report: Report | None = None,
+    ) -> None:
+        self.run = run
+        self.task = task
+        self.tenant = tenant
+        self.idempotency_key = idempotency_key
+        self.cancelled = Cancelled()
+        self._deadline = deadline
+        self._clock = clock
+        self._report = report
+
+    @classmethod
+    def current(cls, *, idempotency_key: str | None = None, report: Report | None = None) -> ToolContext:
+        """A context for the running task's scope."""
+        scope = current_scope()
+        return cls(
+            run=scope.run,
+            task=scope.task,
+            tenant=scope.tenant,
+            idempotency_key=idempotency_key,
+            deadline=scope.deadline,
+            clock=asyncio.get_running_loop().time,
+            report=report,
+        )
+
+    def attempt(self) -> ToolContext:
+        """The context of one attempt: its own ``cancelled`` and the attempt's deadline, all else the same."""
+        return ToolContext(
+            run=self.run,
+            task=self.task,
+            tenant=self.tenant,
+            idempotency_key=self.idempotency_key,
+            deadline=min(self._deadline, current_scope().deadline),
+            clock=self._clock,
+            report=self._report,
+        )
+
+    def remaining(self) -> float:
+        """Seconds until nobody waits for the result any more, never negative; ``inf`` without a deadline."""
+        return max(0.0, self._deadline - self._clock())
+
+    def on_cancel(self, callback: Callable[[], object]) -> Callable[[], None]:
+        """Has `callback` run once when the call is cancelled or its limit passes, for example to interrupt a database.
+
+        It runs in the canceller's thread, must be quick and must not block; what it raises is logged. Returns a
+        function that takes it back.
+        """
+        return self.cancelled.on_cancel(callback)
+
+    def progress(self, fraction: float | None = None, text: str = "") -> None:
+        """Reports how far the tool is (0 to 1, None when unknown) and what it does, for whoever watches the run."""
+        if self._report is not None and not self.cancelled.is_set():
+            self._report(fraction, text)
+
+    def __repr__(self) -> str:
+        return f"<ToolContext run={self.run} task={self.task} remaining={self.remaining():.3f}>"
+
+
+class ToolRegistry:
+    """The tools of an agent, by name, in the order they were added."""
+
+    __slots__ = ("_tools",)
+
+    def __init__(self, tools: Iterable[Tool] = ()) -> None:
+        self._tools: dict[str, Tool] = {}
+        for tool in tools:
+            self.add(tool)
+
+    def add(self, tool: Tool) -> None:
+        """Adds a tool; raises :class:`~failsoft.base.errors.BadInput` when the name is taken or it is not a tool."""
+        if not isinstance(tool, Tool):
+            raise BadInput(f"{tool!r} is not a tool: decorate the function with @tool", param="tools")
+        name = tool.spec.name
+        if name in self._tools:
+            raise BadInput(f"two tools are called {name!r}", param="tools")
+        self._tools[name] = tool
+
+    def get(self, name: str) -> Tool:
+        """The tool of that name; raises :class:`~failsoft.base.errors.UnknownTool`, which names those there are."""
+        try:
+            return self._tools[name]
+        except KeyError:
+            known = ", ".join(self._tools) or "none"
+            raise UnknownTool(
+                f"there is no tool {name[:80]!r}; there are: {known}",
+                param="tool",
+                details={"tools": list(self._tools)},
+            ) from None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names, in order."""
+        return tuple(self._tools)
+
+    @property
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """The specs, in order."""
+        return tuple(tool.spec for tool in self._tools.values())
+
+    def without(self, names: Collection[str]) -> ToolRegistry:
+        """A registry that lacks the tools of those names: for those whose breaker is open."""
+        return ToolRegistry(tool for name, tool in self._tools.items() if name not in names)
+
+    def check(self) -> None:
+        """Raises :class:`~failsoft.base.errors.BadInput` when an alternate names a tool that is not here, or itself."""
+        for tool in self._tools.values():
+            for alternate in tool.spec.alternates:
+                if alternate.tool not in self._tools or alternate.tool == tool.spec.name:
+                    raise BadInput(
+                        f"tool {tool.spec.name!r} has the alternate {alternate.tool!r}, which is no other tool here; "
+                        f"there are: {', '.join(self._tools)}",
+                        param=f"tools.{tool.spec.name}.alternates",
+                    )
+
+    def __iter__(self) -> Iterator[Tool]:
+        return iter(self._tools.values())
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tools
+
+    def __repr__(self) -> str:
+        return f"<ToolRegistry {', '.join(self._tools)}>"
