@@ -1,0 +1,112 @@
+"""What can be set: one class per section of ``failsoft.yaml``, every key with its meaning, default, unit and scope.
+
+Only keys that something reads are here; ``tests/config`` shows for each that it changes behaviour.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, SecretStr, model_validator
+
+from failsoft.base.errors import ConfigError
+from failsoft.config.downstreams import DownstreamSettings
+from failsoft.config.keys import Seconds, Section, key
+from failsoft.kernel.policy import Policy, preset
+
+__all__ = ["ModelSettings", "RunSettings", "ServerSettings", "Settings"]
+
+
+class RunSettings(Section):
+    """What one run may spend and how it is planned."""
+
+    budget: Seconds = key(
+        8.0, "Time a run has, end to end, when its caller names none.", scope="run", unit="seconds", gt=0
+    )
+    maximum_budget: Seconds = key(
+        120.0, "The longest budget that a caller may ask for; more is refused.", scope="run", unit="seconds", gt=0
+    )
+    planner: Literal["auto", "rules", "model"] = key(
+        "auto",
+        "Who makes the plan: `rules` (no model), `model`, or `auto`: the model when one is configured, else the rules.",
+        scope="run",
+    )
+    max_question: int = key(
+        10_000, "The longest question that is accepted.", scope="run", unit="characters", ge=1, le=1_000_000
+    )
+
+    @model_validator(mode="after")
+    def _ordered(self) -> RunSettings:
+        if self.budget > self.maximum_budget:
+            raise ValueError("budget is over maximum_budget")
+        return self
+
+
+class ModelSettings(Section):
+    """Any OpenAI-compatible endpoint for the `model` planner; without one everything works by rules."""
+
+    base_url: str | None = key(
+        None, "Where the endpoint is, up to and with `/v1`. Default: `OPENAI_BASE_URL`.", scope="process"
+    )
+    api_key: SecretStr | None = key(
+        None,
+        "The key, from the environment only: `OPENAI_API_KEY`, `FAILSOFT_MODEL__API_KEY`, or `${NAME}` in the file.",
+        scope="process",
+    )
+    name: str = key("gpt-4o-mini", "The model that is asked for.", scope="run", min_length=1)
+
+
+class ServerSettings(Section):
+    """The HTTP server."""
+
+    host: str = key("127.0.0.1", "The address to listen on.", scope="process", min_length=1)
+    port: int = key(8080, "The port to listen on; 0 takes a free one.", scope="process", ge=0, le=65535)
+    max_body: int = key(
+        65_536, "The largest request body; more is answered 413 unread.", scope="process", unit="bytes", ge=1024
+    )
+    max_headers: int = key(
+        32_768, "The largest request line with headers; more is answered 431.", scope="process", unit="bytes", ge=1024
+    )
+    heartbeat: Seconds = key(
+        10.0, "How often a silent event stream sends a comment, so that proxies keep it.", scope="process",
+        unit="seconds", gt=0,
+    )  # fmt: skip
+    drain: Seconds = key(
+        10.0, "How long running requests may finish after SIGTERM before they are cancelled.", scope="process",
+        unit="seconds",
+    )  # fmt: skip
+    on_disconnect: Literal["cancel", "continue"] = key(
+        "cancel", "What happens to a run whose client has gone; a request may say otherwise.", scope="run"
+    )
+
+
+class Settings(Section):
+    """All of ``failsoft.yaml``."""
+
+    agent: str = key("analyst", "The agent that answers when a request names none.", scope="run", min_length=1)
+    run: RunSettings = Field(default_factory=RunSettings, description="What one run may spend and how it is planned.")
+    model: ModelSettings = Field(default_factory=ModelSettings, description="The model that plans, if any.")
+    server: ServerSettings = Field(default_factory=ServerSettings, description="The HTTP server.")
+    downstreams: dict[str, DownstreamSettings] = Field(
+        default_factory=dict, description="How each downstream is guarded, by its name."
+    )
+    data: tuple[Path, ...] = key(
+        (), "CSV or Parquet files that the analyst answers from; relative to the file. None: the flights of 2013.",
+        scope="process",
+    )  # fmt: skip
+    cache_dir: Path | None = key(
+        None,
+        "Where loaded data is kept. Default: `failsoft` in `XDG_CACHE_HOME`, else in `~/.cache`.",
+        scope="process",
+    )
+
+    def policy(self, downstream: str, *, default: str = "external") -> Policy:
+        """How `downstream` is guarded: its preset (`default` when it has no section) with its own keys over it."""
+        section = self.downstreams.get(downstream)
+        if section is None:
+            return preset(default)
+        try:
+            return section.policy(default)
+        except ValueError as error:
+            raise ConfigError(f"downstreams.{downstream}: {error}", param=f"downstreams.{downstream}") from None
