@@ -129,7 +129,14 @@ def configuration_page() -> str:
         + table(
             ["key", "values", "default", "unit", "scope", "meaning"],
             [
-                [f"`{key.path}`", key.type, f"`{key.default}`", key.unit or "", f"`{key.scope}`", key.description]
+                [
+                    f"`{key.path}`",
+                    key.type,
+                    f"`{key.default}`".replace("`–`", ""),
+                    key.unit or "",
+                    f"`{key.scope}`",
+                    key.description,
+                ]
                 for key in found
             ],
         )
@@ -149,11 +156,20 @@ def configuration_problems() -> Iterator[str]:
 # --- command line ------------------------------------------------------------------------------------------
 
 
+def typer_app() -> Any:
+    """The application behind the `failsoft` command, whatever it is called there."""
+    typer = importlib.import_module("typer").Typer
+    for place in ("failsoft.cli", "failsoft.cli.main"):
+        for value in vars(module(place)).values():
+            if isinstance(value, typer):
+                return value
+    raise NotThereYet("typer application in failsoft.cli")
+
+
 def commands(command: Any = None, path: str = "failsoft") -> Iterator[tuple[str, Any]]:
     """Every command with its path, parents first."""
     if command is None:
-        typer_main = importlib.import_module("typer.main")
-        command = typer_main.get_command(attribute("failsoft.cli", "app"))
+        command = importlib.import_module("typer.main").get_command(typer_app())
     yield path, command
     for name, sub in getattr(command, "commands", {}).items():
         if not sub.hidden:
@@ -173,13 +189,24 @@ def cli_page() -> str:
         usage = [path, *(["[options]"] if options_of(command) else [])]
         usage += [(f"{p.name.upper()}" if p.required else f"[{p.name.upper()}]") for p in arguments]
         usage += ["<command>"] if getattr(command, "commands", None) else []
-        text = f"### `{path}`\n\n{inspect.cleandoc(command.help or '')}\n\n```\n{' '.join(usage)}\n```\n"
+        text = f"### `{path}`\n\n```\n{' '.join(usage)}\n```\n\n{prose(command.help)}\n"
         rows = [[f"`{p.name.upper()}`", "", getattr(p, "help", None) or ""] for p in arguments]
         for p in options_of(command):
             names = ", ".join(f"`{name}`" for name in (*p.opts, *p.secondary_opts))
             rows.append([names, default_of(p), getattr(p, "help", None) or ""])
         sections.append(text + ("\n" + table(["", "default", "meaning"], rows) if rows else ""))
     return "\n".join(sections)
+
+
+def prose(help_text: str | None) -> str:
+    """A command's help as Markdown: paragraphs under the mark that keeps lines as they are become code blocks."""
+    paragraphs = inspect.cleandoc(help_text or "").split("\n\n")
+    return "\n\n".join(
+        f"```\n{text.removeprefix(chr(8)).strip()}\n```"
+        if text.startswith("\b") and "\n  " in text
+        else text.lstrip("\b\n")
+        for text in paragraphs
+    )
 
 
 def default_of(option: Any) -> str:

@@ -28,7 +28,7 @@ def runs(number: Annotated[int, typer.Option()] = 3):
 def here(tmp_path, monkeypatch):
     """A repository with a page, under the check; returns a function that writes a page and says what is wrong."""
     monkeypatch.setattr(docs_parity, "ROOT", tmp_path)
-    monkeypatch.setattr("failsoft.cli.app", app, raising=False)
+    monkeypatch.setattr(docs_parity, "typer_app", lambda: app)
     (tmp_path / "Makefile").write_text("demo: x\n\techo\n")
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "there.md").write_text("# There\n\n## A heading, with `code`\n")
