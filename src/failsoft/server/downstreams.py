@@ -1,0 +1,41 @@
+"""What can be seen of the downstreams from outside: breakers, permits, who waits, who holds, what was orphaned."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from typing import Any
+
+from failsoft.kernel.guard import Guard, Kernel
+
+__all__ = ["downstream_view", "downstreams_view"]
+
+HOLDERS = 100
+"""Holders that are listed for each downstream, the oldest first."""
+
+
+def downstreams_view(kernel: Kernel) -> dict[str, Any]:
+    """Every downstream, by name."""
+    return {"downstreams": [downstream_view(kernel.guards[name]) for name in sorted(kernel.guards)]}
+
+
+def downstream_view(guard: Guard) -> dict[str, Any]:
+    """One downstream as plain JSON data; times in seconds."""
+    figures = asdict(guard.statistics())
+    return {
+        **{key: _finite(value) for key, value in figures.items()},
+        "fault_injected": guard.interceptor is not None,
+        "holders": [
+            {
+                "run": holder.run,
+                "task": holder.task,
+                "age_s": round(holder.age, 3),
+                "orphan": holder.orphan,
+            }
+            for holder in guard.holders()[:HOLDERS]
+        ],
+    }
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,127 @@
+"""What a client sends: its body, read within bounds; its budget, from the body or a header; its request id."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import uuid
+from typing import Annotated, Literal
+
+from fastapi import Request
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.requests import ClientDisconnect
+
+from failsoft.base.errors import BadInput
+from failsoft.config.durations import parse_duration
+from failsoft.server.errors import BodyTooLarge, RequestTimeout
+
+__all__ = ["RunBody", "budget_of", "read_body", "request_id", "run_body"]
+
+BODY_SECONDS = 10.0
+"""How long a client may take to send its body."""
+
+_REQUEST_ID = re.compile(r"[\w.:/+=~-]{1,128}", re.ASCII)
+
+
+class RunBody(BaseModel):
+    """The body of ``POST /v1/runs``."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        strict=True,
+        json_schema_extra={
+            "examples": [{"input": "Which carrier had the longest mean delay in July?", "budget_ms": 5000}]
+        },
+    )
+
+    input: str = Field(description="The question, in natural language.")
+    agent: str | None = Field(None, description="Who answers; the configured default when left out.")
+    budget_ms: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
+        None, description="How long the answer may take, in milliseconds; wins over the headers."
+    )
+    stream: bool = Field(False, description="Answer with an event stream (AG-UI) instead of waiting for the result.")
+    on_disconnect: Literal["cancel", "continue"] | None = Field(
+        None, description="What happens to the run when its client goes away."
+    )
+
+
+async def read_body(request: Request, limit: int) -> bytes:
+    """The whole body, never more than `limit` bytes of it."""
+    declared = request.headers.get("content-length")
+    if declared is not None and declared.isdecimal() and int(declared) > limit:
+        raise _too_large(limit)
+    body = bytearray()
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for part in request.stream():
+                body += part
+                if len(body) > limit:
+                    raise _too_large(limit)
+    except TimeoutError:
+        raise RequestTimeout(f"the body did not come within {BODY_SECONDS:g} s") from None
+    except ClientDisconnect:
+        raise RequestTimeout("the client went away before its body was complete") from None
+    return bytes(body)
+
+
+def _too_large(limit: int) -> BodyTooLarge:
+    return BodyTooLarge(f"the body is over {limit} bytes", param="input", details={"limit_bytes": limit})
+
+
+def run_body(raw: bytes) -> RunBody:
+    """The request in `raw`; every mistake is a :class:`~failsoft.base.errors.BadInput` that names its field."""
+    if not raw.strip():
+        raise BadInput('the body is empty; it should be JSON like {"input": "…"}', param="body")
+    try:
+        return RunBody.model_validate_json(raw)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        where = str(first["loc"][0]) if first["loc"] else "body"
+        if first["type"] == "json_invalid":
+            raise BadInput("the body is not JSON", param="body") from None
+        if first["type"] == "extra_forbidden":
+            known = ", ".join(RunBody.model_fields)
+            raise BadInput(f"{where[:80]}: unknown field; known are {known}", param=where[:80]) from None
+        message = first["msg"].replace("Input should", "should")
+        raise BadInput(f"{where}: {message}", param=where) from None
+
+
+_HEADERS = (("x-max-wait", "s"), ("x-request-timeout-ms", "ms"), ("x-envoy-expected-rq-timeout-ms", "ms"))
+
+
+def budget_of(body: RunBody, request: Request, *, maximum: float) -> float | None:
+    """The run's budget in seconds: the body's, else the shortest that a header (or ``?max_wait=``) names, else None.
+
+    What Envoy announces is its own limit and not the caller's wish: over the maximum it is cut, where the others are
+    refused.
+    """
+    if body.budget_ms is not None:
+        return _checked(body.budget_ms / 1000, "budget_ms", maximum)
+    found: list[float] = []
+    given = [(name, request.headers.get(name), unit) for name, unit in _HEADERS]
+    given.append(("max_wait", request.query_params.get("max_wait"), "s"))
+    for name, text, unit in given:
+        if text is None:
+            continue
+        try:
+            seconds = parse_duration(text + "ms" if unit == "ms" else text)
+        except ValueError as error:
+            raise BadInput(f"{name}: {error}", param=name) from None
+        if name.startswith("x-envoy"):
+            seconds = min(seconds, maximum)
+        found.append(_checked(seconds, name, maximum))
+    return min(found, default=None)
+
+
+def _checked(seconds: float, param: str, maximum: float) -> float:
+    if not seconds > 0:
+        raise BadInput(f"{param}: a budget is more than 0", param=param)
+    if seconds > maximum:
+        raise BadInput(f"{param}: the longest budget is {maximum:g} s", param=param, details={"maximum_s": maximum})
+    return seconds
+
+
+def request_id(request: Request) -> str:
+    """The client's ``X-Request-ID`` when it is a sound one, else a new one."""
+    given = request.headers.get("x-request-id", "")
+    return given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
