@@ -90,7 +90,9 @@ class FailsoftError(Exception):
         return str(self.args[0])
 
     def to_dict(self) -> dict[str, Any]:
-        """The body of an error response: ``{"error": {"type", "code", "message", "param", "run_id", "retry_after"}}``."""
+        """The body of an error response: ``{"error": {"type", "code", "message", "param", "run_id",
+        "retry_after"}}``.
+        """
         body: dict[str, Any] = {
             "type": self.type,
             "code": self.code,
@@ -172,7 +174,9 @@ class RateLimited(Rejection):
 
 
 class TimeoutExceeded(FailsoftError, TimeoutError):
-    """A limit fired. ``limit`` names which one: ``attempt``, ``call``, ``task``, ``run``, ``first_item``, ``idle``, ``total``."""
+    """A limit fired. ``limit`` names which one: ``attempt``, ``call``, ``task``, ``run``, ``first_item``, ``idle``,
+    ``total``.
+    """
 
     type = "timeout"
     code = "timeout"

@@ -1,8 +1,9 @@
 """The one stream of events: a cheap immutable envelope, and a fan-out that neither blocks nor breaks a call.
 
-An :class:`Event` is a named tuple (0.3 µs to make; a frozen dataclass of as many fields takes 1 µs). Listeners are plain
-synchronous functions run in the emitter's thread after its state is consistent: they cannot await, and what they raise is
-counted, never propagated. A listener that needs time takes a :class:`Subscription`, a bounded buffer that drops its oldest.
+An :class:`Event` is a named tuple (0.3 µs to make; a frozen dataclass of as many fields takes 1 µs). Listeners are
+plain synchronous functions run in the emitter's thread after its state is consistent: they cannot await, and what
+they raise is counted, never propagated. A listener that needs time takes a :class:`Subscription`, a bounded buffer
+that drops its oldest.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ class Event(NamedTuple):
     """Something that happened.
 
     ``at`` is the emitting loop's monotonic time in seconds; wall-clock time is added only where events are stored.
-    ``seq`` counts within one ``(run, epoch)`` for run events, so ``f"{epoch}.{seq}"`` is a resumable id; 0 for kernel events.
-    ``data`` is plain data, specific to ``kind``; kinds are dotted, subject first: ``call.finished``, ``breaker.opened``.
+    ``seq`` counts within one ``(run, epoch)`` for run events, so ``f"{epoch}.{seq}"`` is a resumable id; 0 for kernel
+    events. ``data`` is plain data, specific to ``kind``; kinds are dotted, subject first: ``call.finished``,
+    ``breaker.opened``.
     """
 
     kind: str
@@ -83,7 +85,9 @@ class EventBus:
 
 
 class Subscription:
-    """An asynchronous iterator over events with room for `size` of them; when full, the oldest is dropped and counted."""
+    """An asynchronous iterator over events with room for `size` of them; when full, the oldest is dropped and
+    counted.
+    """
 
     def __init__(self, bus: EventBus, *, size: int = 1000, only: Callable[[Event], bool] | None = None) -> None:
         self._events: deque[Event] = deque(maxlen=size)

@@ -19,7 +19,9 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One turn. ``content`` is None for an assistant turn that only calls tools; ``tool_call_id`` is set for tool results."""
+    """One turn. ``content`` is None for an assistant turn that only calls tools; ``tool_call_id`` is set for tool
+    results.
+    """
 
     role: Literal["system", "user", "assistant", "tool"]
     content: str | None = None

@@ -10,7 +10,9 @@ __all__ = ["Kind", "Outcome", "Priority", "Provenance", "RungTried"]
 T = TypeVar("T")
 
 Kind = Literal["query", "action", "external"]
-"""``query`` may be repeated; ``action`` changes something and never retries by itself; ``external``: breaker first, no retry in place."""
+"""``query`` may be repeated; ``action`` changes something and never retries by itself; ``external``: breaker first,
+no retry in place.
+"""
 
 
 class Priority:
@@ -70,9 +72,7 @@ class Provenance:
             "remaining_s": self.remaining,
             "attempts": self.attempts,
             "degraded": self.degraded,
-            "tried": [
-                {"rung": r.rung, "code": r.code, "message": r.message, "seconds": r.seconds} for r in self.tried
-            ],
+            "tried": [{"rung": r.rung, "code": r.code, "message": r.message, "seconds": r.seconds} for r in self.tried],
         }
 
 

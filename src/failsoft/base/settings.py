@@ -1,7 +1,7 @@
 """Primitives of settings: what a setting's change may touch.
 
-``run`` settings may differ between runs (a staged rollout); ``downstream`` settings change in place through ``reconfigure()``,
-keeping state and shrinking by draining; ``process`` settings need a restart.
+``run`` settings may differ between runs (a staged rollout); ``downstream`` settings change in place through
+``reconfigure()``, keeping state and shrinking by draining; ``process`` settings need a restart.
 """
 
 from __future__ import annotations

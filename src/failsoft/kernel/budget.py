@@ -1,7 +1,8 @@
 """The retry budget: retries and hedges together may add only a small share to a downstream's load.
 
-First attempts deposit ``ratio`` of a token, each extra attempt takes a whole one (Finagle's ``RetryBudget``; SRE book,
-"Handling Overload": a 10 % per-client budget). A small reserve that refills with time lets rarely used downstreams retry.
+First attempts deposit ``ratio`` of a token, each extra attempt takes a whole one (Finagle's ``RetryBudget``; SRE
+book, "Handling Overload": a 10 % per-client budget). A small reserve that refills with time lets rarely used
+downstreams retry.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ __all__ = ["BudgetStatistics", "RetryBudget"]
 
 @dataclass(frozen=True, slots=True)
 class BudgetStatistics:
-    """``tokens`` left now; extra attempts ``granted`` and ``refused`` since the start; ``deposits`` are first attempts."""
+    """``tokens`` left now; extra attempts ``granted`` and ``refused`` since the start; ``deposits`` are first
+    attempts.
+    """
 
     tokens: float
     granted: int
@@ -24,8 +27,8 @@ class BudgetStatistics:
 class RetryBudget:
     """Extra attempts ≤ ``ratio`` × first attempts + ``reserve`` + ``trickle`` × seconds.
 
-    `ratio` is the share of extra load (0.1), `ceiling` the most tokens that can be saved, `reserve` what there is at the start
-    and what the `trickle` (tokens a second) refills to.
+    `ratio` is the share of extra load (0.1), `ceiling` the most tokens that can be saved, `reserve` what there is at
+    the start and what the `trickle` (tokens a second) refills to.
     """
 
     __slots__ = ("_at", "_deposits", "_granted", "_refused", "_tokens", "ceiling", "ratio", "reserve", "trickle")
@@ -49,7 +52,7 @@ class RetryBudget:
         """A first attempt starts."""
         self._deposits += 1
         tokens = self._tokens + self.ratio
-        self._tokens = tokens if tokens < self.ceiling else self.ceiling
+        self._tokens = min(self.ceiling, tokens)
 
     def withdraw(self, now: float) -> bool:
         """Takes a token for an extra attempt; False when there is none (the first attempt is never harmed by that)."""

@@ -1,7 +1,7 @@
 """Reading what happened: one function from a result or an exception to a verdict that every policy obeys.
 
-A verdict says three separate things: did the downstream fail (breaker), may the same call be tried again (retry), and is
-the value good (ladder). A caller's fault, a local rejection and a cancellation never count against a downstream.
+A verdict says three separate things: did the downstream fail (breaker), may the same call be tried again (retry), and
+is the value good (ladder). A caller's fault, a local rejection and a cancellation never count against a downstream.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ class Counts:
 class Verdict(NamedTuple):
     """What an attempt's end means.
 
-    ``counts`` is for the breaker (:class:`Counts`), ``retry`` whether another try can help, ``good`` whether the value may be
-    served as it is, ``retry_after`` seconds the downstream asked us to wait, ``error`` the mapped error (None when good),
-    ``suspicious`` a success that is odd (empty): it is served or degraded, and alerted on, but breaks nothing.
+    ``counts`` is for the breaker (:class:`Counts`), ``retry`` whether another try can help, ``good`` whether the
+    value may be served as it is, ``retry_after`` seconds the downstream asked us to wait, ``error`` the mapped error
+    (None when good), ``suspicious`` a success that is odd (empty): it is served or degraded, and alerted on, but
+    breaks nothing.
     """
 
     counts: str
@@ -74,9 +75,9 @@ def as_error(error: BaseException) -> FailsoftError:
 def classify(result: Any, error: BaseException | None) -> Verdict:
     """The default reading of a result or an exception.
 
-    Any value is good. Time-outs and lost connections count and may be retried; a downstream's 4xx, bad input and local
-    rejections (of a nested call) count as neither; an empty success is suspicious; an unknown exception counts as failed
-    and is not retried unless a classifier says so.
+    Any value is good. Time-outs and lost connections count and may be retried; a downstream's 4xx, bad input and
+    local rejections (of a nested call) count as neither; an empty success is suspicious; an unknown exception counts
+    as failed and is not retried unless a classifier says so.
     """
     if error is None:
         return OK

@@ -1,11 +1,11 @@
 """Deadlines: one heap per loop, one timer per heap, and scopes that cancel at them.
 
-``asyncio.timeout`` costs a timer handle per use; here an entry is pushed on a heap that arms a single ``call_at`` for the
-earliest one. Entries are dropped lazily and the heap is compacted when most of it is dead.
+``asyncio.timeout`` costs a timer handle per use; here an entry is pushed on a heap that arms a single ``call_at`` for
+the earliest one. Entries are dropped lazily and the heap is compacted when most of it is dead.
 
-A timer that fires more than :data:`STALL` seconds late means that the loop was blocked or the process stopped. Results may
-have arrived meanwhile, so such entries get a few passes of the loop before they fire, and fire as *stalled*, which the guard
-counts as neutral: a stall never opens a breaker.
+A timer that fires more than :data:`STALL` seconds late means that the loop was blocked or the process stopped.
+Results may have arrived meanwhile, so such entries get a few passes of the loop before they fire, and fire as
+*stalled*, which the guard counts as neutral: a stall never opens a breaker.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ class Alarm:
         self.stalled = False
 
     def fire(self) -> None:
-        """Asks the task to stop; the owner turns the cancellation into the error of the limit that this alarm stands for."""
+        """Asks the task to stop; the owner turns the cancellation into the error of the limit that this alarm stands
+        for.
+        """
         task = self.task
         if task is not None:
             self.fired = True
@@ -73,8 +75,11 @@ class DeadlineHeap:
         self._late: list[Alarm] = []
 
     def arm(self, alarm: Alarm) -> None:
-        """Adds an alarm. An alarm in the past fires at the loop's next pass."""
+        """Adds an alarm. An alarm in the past fires at the loop's next pass; one that is never due is not kept."""
         when = alarm.when
+        if when == math.inf:
+            alarm.task = None
+            return
         self._seq = seq = self._seq + 1
         heappush(self._heap, (when, seq, alarm))
         if when < self._armed_at:
@@ -227,7 +232,7 @@ class deadline_scope:  # noqa: N801 - reads as a statement, like asyncio.timeout
     ) -> None:
         if seconds is not None and at is not None:
             raise TypeError("give seconds or at, not both")
-        if seconds is not None and seconds != seconds:
+        if seconds is not None and math.isnan(seconds):
             raise ValueError("seconds must be a number")
         self.seconds = seconds
         self.when = at
@@ -260,7 +265,7 @@ class deadline_scope:  # noqa: N801 - reads as a statement, like asyncio.timeout
         self._task = task
         self._cancelling = task.cancelling()
         self._token = current.set(inner)
-        if own and when < math.inf:
+        if own:
             self._alarm = Alarm(when, task)
             self._heap.arm(self._alarm)
         return Deadline(inner.deadline, inner.limit)
@@ -268,7 +273,8 @@ class deadline_scope:  # noqa: N801 - reads as a statement, like asyncio.timeout
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        assert self._token is not None and self.scope is not None
+        assert self._token is not None
+        assert self.scope is not None
         current.reset(self._token)
         alarm = self._alarm
         if alarm is None:

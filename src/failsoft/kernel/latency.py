@@ -1,9 +1,9 @@
 """What a downstream's latency usually is: a time-decayed, mergeable histogram that understands censored samples.
 
-Values fall into 32 buckets an octave (relative error ≤ 1.6 %, as HdrHistogram does it). Weights grow with time instead of old
-ones being decayed (forward decay: Cormode et al., ICDE 2009). An attempt that was cut at a limit says only "longer than
-this"; such samples enter the quantiles by the Kaplan–Meier product-limit estimator (1958), so that cutting calls short does
-not make the downstream look fast.
+Values fall into 32 buckets an octave (relative error ≤ 1.6 %, as HdrHistogram does it). Weights grow with time
+instead of old ones being decayed (forward decay: Cormode et al., ICDE 2009). An attempt that was cut at a limit says
+only "longer than this"; such samples enter the quantiles by the Kaplan–Meier product-limit estimator (1958), so that
+cutting calls short does not make the downstream look fast.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ _SIZE = (_HIGH_EXPONENT - _LOW_EXPONENT) * _SUB
 _OFFSET = _LOW_EXPONENT * _SUB + _SUB
 _LOWEST = 2.0 ** (_LOW_EXPONENT - 1)
 _HIGHEST = 2.0 ** (_HIGH_EXPONENT - 1) * 1.999
-_RESCALE = 1e100
+_RESCALE_AFTER = 300.0
+"""Half-lives after which weights start at 1 again, far below a float's range."""
 
 
 def _bucket(value: float) -> int:
@@ -66,10 +67,8 @@ class LatencyHistogram:
             self._advance(now)
         index = _bucket(seconds)
         self._ends[index] += self._weight
-        if index < self._low:
-            self._low = index
-        if index > self._high:
-            self._high = index
+        self._low = min(self._low, index)
+        self._high = max(self._high, index)
         self.samples += 1
 
     def record_censored(self, seconds: float, now: float) -> None:
@@ -86,10 +85,12 @@ class LatencyHistogram:
         """Weights step once in a hundredth of the half-life: exact enough, and not a power on every record."""
         if self._origin is None:
             self._origin = now
-        self._weight = 2.0 ** ((now - self._origin) / self.half_life)
+        halvings = (now - self._origin) / self.half_life
         self._tick = now + self.half_life / 100
-        if self._weight > _RESCALE:
-            factor = 1.0 / self._weight
+        if halvings <= _RESCALE_AFTER:
+            self._weight = 2.0**halvings
+        else:
+            factor = 2.0**-halvings
             self._ends = [value * factor for value in self._ends]
             self.cut = {index: value * factor for index, value in self.cut.items()}
             self._origin, self._weight = now, 1.0
@@ -107,7 +108,8 @@ class LatencyHistogram:
         return total * self._scale(now)
 
     def quantiles(self, qs: Iterable[float], *, censored: bool = True) -> list[float | None]:
-        """The values below which the shares `qs` (ascending, 0–1) lie; None where only cut calls are known to lie beyond.
+        """The values below which the shares `qs` (ascending, 0–1) lie; None where only cut calls are known to lie
+        beyond.
 
         With ``censored=False`` calls that were cut are left out: the usual time of those that succeeded.
         """
@@ -161,7 +163,9 @@ class LatencyHistogram:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any], now: float) -> LatencyHistogram:
-        """A histogram as it was when :meth:`to_dict` was called, taken to be `now`; raises ``ValueError`` for bad data."""
+        """A histogram as it was when :meth:`to_dict` was called, taken to be `now`; raises ``ValueError`` for bad
+        data.
+        """
         histogram = cls(half_life=float(data["half_life"]))
         histogram._advance(now)
         for key, into in (("ends", histogram._ends), ("cut", histogram.cut)):

@@ -27,11 +27,11 @@ _MAX_DOUBLINGS = 32
 class RetryPolicy:
     """How often and after which pause a failed attempt is repeated. All times in seconds.
 
-    ``queries``, ``actions`` and ``externals`` are *retries* (attempts after the first) by kind: an action never repeats by
-    itself, an external call goes to its alternate instead. ``base`` doubles with each retry up to ``cap``; jitter kinds:
-    ``additive`` waits base + U(0, spread) with both doubling (report B's 200 + 0–100, 400 + 0–200 ms), ``full`` waits
-    U(0, base) and ``decorrelated`` U(base, 3 × previous) (Brooker, "Exponential Backoff And Jitter", AWS 2015).
-    ``room``: no retry when less than ``room`` × the attempt limit is left of the budget (1.5, report B).
+    ``queries``, ``actions`` and ``externals`` are *retries* (attempts after the first) by kind: an action never
+    repeats by itself, an external call goes to its alternate instead. ``base`` doubles with each retry up to ``cap``;
+    jitter kinds: ``additive`` waits base + U(0, spread) with both doubling (report B's 200 + 0–100, 400 + 0–200 ms),
+    ``full`` waits U(0, base) and ``decorrelated`` U(base, 3 × previous) (Brooker, "Exponential Backoff And Jitter",
+    AWS 2015). ``room``: no retry when less than ``room`` × the attempt limit is left of the budget (1.5, report B).
     """
 
     queries: int = 1
@@ -57,7 +57,9 @@ class RetryPolicy:
         return self.actions if kind == "action" else self.externals
 
     def backoff(self, retry: int, rng: random.Random, *, previous: float = 0.0) -> float:
-        """Seconds to wait before the `retry`-th retry (1 for the first); `previous` is the wait before, for decorrelated."""
+        """Seconds to wait before the `retry`-th retry (1 for the first); `previous` is the wait before, for
+        decorrelated.
+        """
         factor = 2.0 ** min(max(retry - 1, 0), _MAX_DOUBLINGS)
         if self.jitter == "additive":
             wait = self.base * factor + rng.uniform(0.0, self.spread * factor)

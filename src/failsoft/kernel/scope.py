@@ -22,9 +22,9 @@ __all__ = ["ROOT", "Scope", "current_scope", "scope"]
 class Scope:
     """What a call inherits from the run and task it serves.
 
-    ``deadline`` is loop time; ``limit`` names whose deadline it is (``run`` or ``task``). ``fallback`` marks traffic that
-    fell back from another downstream: it ranks below first-choice traffic. ``idempotency_key`` and ``attempt`` are set
-    around each attempt of a call that was given a key.
+    ``deadline`` is loop time; ``limit`` names whose deadline it is (``run`` or ``task``). ``fallback`` marks traffic
+    that fell back from another downstream: it ranks below first-choice traffic. ``idempotency_key`` is set around
+    each attempt of a call that was given one.
     """
 
     deadline: float = math.inf

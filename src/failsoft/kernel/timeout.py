@@ -1,8 +1,8 @@
 """Limits learned from recent latency: how long an attempt may take, and what it usually takes.
 
-Steady downstreams get tight limits, jittery ones wide limits, always between a floor and the configured cap (requirement T8: 1 s
-when steady at 50 ms, 3 s under jitter). Cut attempts are censored samples, so a limit cannot talk itself ever shorter; when
-the data says nothing about the quantile (most calls were cut), the cap applies.
+Steady downstreams get tight limits, jittery ones wide limits, always between a floor and the configured cap
+(requirement T8: 1 s when steady at 50 ms, 3 s under jitter). Cut attempts are censored samples, so a limit cannot
+talk itself ever shorter; when the data says nothing about the quantile (most calls were cut), the cap applies.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ TYPICAL_SAMPLES: Final = 20
 class AdaptiveTimeoutPolicy:
     """How an attempt limit follows latency. Times in seconds.
 
-    limit = clamp(``margin`` × q + ``spread`` × (q − median)) between ``floor`` and ``cap``, q being the ``quantile`` of the
-    last ``window`` seconds or so; the cap while there are fewer than ``samples``.
-    ``hard_cap`` is what slow-by-nature tools may be given at most when ``slow_by_nature`` is set and the cap is reached by honest work.
+    limit = clamp(``margin`` × q + ``spread`` × (q − median)) between ``floor`` and ``cap``, q being the ``quantile``
+    of the last ``window`` seconds or so; the cap while there are fewer than ``samples``. ``hard_cap`` is what
+    slow-by-nature tools may be given at most when ``slow_by_nature`` is set and the cap is reached by honest work.
     """
 
     floor: float = 1.0
@@ -49,14 +49,15 @@ class AdaptiveTimeoutPolicy:
 class AdaptiveTimeout:
     """Records an attempt's latency and gives the current limit; the answers are cached and refreshed as samples come.
 
-    ``typical`` is the median of recent successes in seconds (0.0 until there are 20): a call is refused as unaffordable when
-    less is left. ``healthy_p95`` is the delay after which a hedge may start; it is None until known.
+    ``typical`` is the median of recent successes in seconds (0.0 until there are 20): a call is refused as
+    unaffordable when less is left. ``healthy_p95`` is the delay after which a hedge may start; it is None until
+    known.
 
     Sizes: latencies are recorded per unit of `size`, relative to the usual size, so a long request's limit grows in
     proportion and a shortened limit cannot lock long work out.
     """
 
-    __slots__ = ("_due", "_fresh", "_size", "current", "histogram", "healthy_p95", "policy", "shortened_to", "typical")
+    __slots__ = ("_due", "_fresh", "_size", "current", "healthy_p95", "histogram", "policy", "shortened_to", "typical")
 
     def __init__(self, policy: AdaptiveTimeoutPolicy | None) -> None:
         self.policy = policy
