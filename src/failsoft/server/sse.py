@@ -62,7 +62,7 @@ class EventStream(Response):
         try:
             while True:
                 if next_frame is None:
-                    next_frame = asyncio.ensure_future(anext(frames))  # type: ignore[arg-type]  # a coroutine in fact
+                    next_frame = asyncio.ensure_future(anext(frames))
                 done, _ = await asyncio.wait((next_frame,), timeout=self._heartbeat)
                 if not done:
                     await send({"type": "http.response.body", "body": HEARTBEAT, "more_body": True})

@@ -1,0 +1,206 @@
+"""The commands and their flags; what they do is imported only when one of them runs, so that ``--help`` is quick.
+
+Exit codes: 0 answered (in full or degraded), 1 the run failed, 2 bad input (one line on stderr, ``error: …``; with
+``--json`` the error object on stdout), 130 stopped by Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from failsoft import __version__
+from failsoft.base.errors import FailsoftError
+
+__all__ = ["BAD_INPUT", "FAILED", "INTERRUPTED", "OK", "app", "main"]
+
+OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+
+app = typer.Typer(
+    name="failsoft",
+    help="Answers questions within their time budget, whatever is slow or broken behind it.",
+    epilog='Start with: failsoft demo, or: failsoft ask "Which carrier had the longest mean delay in July?"',
+    invoke_without_command=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+Config = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="FILE", help="Settings; default: FAILSOFT_CONFIG, then ./failsoft.yaml."),
+]
+Data = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--data",
+        metavar="FILE",
+        help="A CSV or Parquet file to answer from; may be repeated. Default: flights of 2013.",
+    ),
+]
+Fault = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--fault",
+        metavar="NAME=KIND",
+        help="Break a downstream on purpose: warehouse=hang, charts=delay:300ms, warehouse=error:reset.",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object.")]
+Out = Annotated[
+    Path | None, typer.Option("--out", metavar="DIR", help="Where chart and report are written. Default: none are.")
+]
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"failsoft {__version__}")
+        raise typer.Exit(OK)
+
+
+@app.callback()
+def root(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Answers questions within their time budget, whatever is slow or broken behind it."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@app.command()
+def ask(
+    question: Annotated[str, typer.Argument(help="The question, in English or Chinese.", show_default=False)],
+    agent: Annotated[str | None, typer.Option(help="Who answers. Default: the settings' `agent`.")] = None,
+    data: Data = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(metavar="SECONDS", help="How long the answer may take: 5, 2.5s, 800ms. Default: `run.budget`."),
+    ] = None,
+    planner: Annotated[
+        str | None, typer.Option(metavar="rules|model|auto", help="Who makes the plan. Default: `run.planner`.")
+    ] = None,
+    fault: Fault = None,
+    out: Out = None,
+    json_: Json = False,
+    config: Config = None,
+) -> None:
+    """Answer one question, showing plan, progress, answer and where the time went.
+
+    \b
+    Examples:
+      failsoft ask "Which 5 carriers had the longest mean departure delay in July?"
+      failsoft ask --data sales.csv "Compare Q3 revenue per region with Q2 and mark unusual changes"
+      failsoft ask --json --budget 800ms "flights per month" | jq .status
+      failsoft ask --fault warehouse=hang "flights per month"
+
+    \b
+    Exit codes: 0 answered (also when degraded), 1 failed, 2 bad input, 130 Ctrl-C.
+    """
+    from failsoft.cli.ask import Asked, run
+
+    raise typer.Exit(run(Asked(question, agent, data, budget, planner, fault, out, json_, config)))
+
+
+@app.command()
+def serve(
+    host: Annotated[str | None, typer.Option(help="The address to listen on. Default: `server.host`.")] = None,
+    port: Annotated[int | None, typer.Option(help="The port; 0 takes a free one. Default: `server.port`.")] = None,
+    data: Data = None,
+    fault: Fault = None,
+    json_: Json = False,
+    config: Config = None,
+) -> None:
+    """Serve the HTTP API until SIGTERM or Ctrl-C.
+
+    \b
+    Examples:
+      failsoft serve --port 8080 --data sales.csv
+      curl -s localhost:8080/v1/runs -d '{"input": "revenue per region", "budget_ms": 5000}'
+      curl -sN localhost:8080/v1/runs -d '{"input": "revenue per region", "stream": true}'
+
+    With --json the address is printed as one JSON object as soon as it listens.
+    """
+    from failsoft.cli.serve import run
+
+    raise typer.Exit(run(host=host, port=port, data=data, fault=fault, as_json=json_, config=config))
+
+
+@app.command()
+def demo(
+    fault: Annotated[
+        str, typer.Option(metavar="NAME=KIND", help="The fault under which the first question is repeated.")
+    ] = "warehouse=hang",
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where charts and reports are written.")] = Path(
+        "demo-output"
+    ),
+    json_: Json = False,
+) -> None:
+    """Answer two questions from real data, then the first again with a dependency that hangs.
+
+    Needs no key, no server and no network. The last lines say for each run: status, elapsed / budget, rungs used.
+    Exits 0 only if every status is as expected and the run under the fault kept its budget.
+
+    \b
+    Examples:
+      failsoft demo
+      failsoft demo --fault warehouse=error:unavailable
+    """
+    from failsoft.cli.demo import run
+
+    raise typer.Exit(run(fault=fault, out=out, as_json=json_))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the command line and exits."""
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    sys.exit(execute(arguments))
+
+
+def execute(arguments: Sequence[str]) -> int:
+    """Runs one command and gives its exit code; every expected error becomes one line (or one JSON object)."""
+    as_json = "--json" in arguments
+    try:
+        code = app(args=list(arguments), prog_name="failsoft", standalone_mode=False)
+    except FailsoftError as error:
+        return told(error.message, as_json=as_json, body=error.to_dict(), code=error.status)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        sys.stderr.close()  # nobody reads any more; say nothing at exit either
+        return FAILED
+    except Exception as error:
+        format_message = getattr(error, "format_message", None)
+        if format_message is None:
+            raise
+        return told(_usage(error, format_message()), as_json=as_json)
+    return code if isinstance(code, int) else OK
+
+
+def told(message: str, *, as_json: bool, body: dict[str, Any] | None = None, code: int = 400) -> int:
+    """Prints an error and gives the exit code it stands for."""
+    if as_json:
+        import json
+
+        inner = {"type": "invalid_request", "code": "bad_input", "message": message}
+        typer.echo(
+            json.dumps(
+                body or {"error": {**inner, "param": None, "run_id": None, "retry_after": None}}, ensure_ascii=False
+            )
+        )
+    else:
+        typer.echo("error: " + " ".join(message.split()), err=True)
+    return BAD_INPUT if 400 <= code < 499 else FAILED
+
+
+def _usage(error: Exception, message: str) -> str:
+    context = getattr(error, "ctx", None)
+    command = getattr(context, "command_path", "failsoft")
+    return f"{message.rstrip('.')}; see: {command} --help"

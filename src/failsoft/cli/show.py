@@ -1,0 +1,155 @@
+"""What a person sees of a run: its plan, its progress while it runs, its answer, and where the time went.
+
+On a terminal progress is one live line that is redrawn; elsewhere one line for each task that ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.markdown import Markdown
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
+from rich.text import Text
+
+from failsoft.base.events import Event
+from failsoft.cli.waterfall import bars_of, drawn, ms
+
+__all__ = ["Screen"]
+
+MAX_KEPT = 5_000
+"""Events that are kept for the picture of where the time went."""
+
+_STYLES = {"completed": "bold green", "degraded": "bold yellow", "failed": "bold red", "cancelled": "bold red"}
+
+
+class Screen:
+    """Shows runs on a console; with ``quiet`` it only listens (for ``--json``)."""
+
+    def __init__(self, console: Console, *, quiet: bool = False) -> None:
+        self.console = console
+        self.quiet = quiet
+        self.events: list[Event] = []
+        self._titles: dict[str, str] = {}
+        self._run: str | None = None
+        self._bar: tuple[Progress, TaskID] | None = None
+
+    @contextlib.contextmanager
+    def loading(self, what: str) -> Iterator[Any]:
+        """A progress bar for loading data; gives the function to report steps to: ``report(done, total)``."""
+        if self.quiet or not self.console.is_terminal:
+            if not self.quiet:
+                self.console.print(f"loading {what} …", style="dim")
+            yield None
+            return
+        bar = Progress(
+            TextColumn("loading {task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"),
+            console=self.console, transient=True,
+        )  # fmt: skip
+        with bar:
+            task = bar.add_task(what, total=None)
+            yield lambda done, total: bar.update(task, completed=done, total=total)
+
+    @contextlib.contextmanager
+    def running(self, run: str | None) -> Iterator[None]:
+        """Shows progress of `run` until the block ends."""
+        self.events.clear()
+        self._titles.clear()
+        self._run = run
+        if self.quiet or not self.console.is_terminal:
+            yield
+            return
+        bar = Progress(
+            SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[eta]}"),
+            console=self.console, transient=True,
+        )  # fmt: skip
+        with bar:
+            self._bar = (bar, bar.add_task("planning", total=1.0, eta=""))
+            try:
+                yield
+            finally:
+                self._bar = None
+
+    def question(self, text: str, *, number: str = "") -> None:
+        """The question, as a heading."""
+        if not self.quiet:
+            self.console.print()
+            self.console.print(Text(f"{number}{text}", style="bold"))
+
+    def on_event(self, event: Event) -> None:
+        """A listener for the bus: keeps what the picture needs and shows what is new."""
+        if event.run is None or (self._run is not None and event.run != self._run):
+            return
+        if len(self.events) < MAX_KEPT:
+            self.events.append(event)
+        if self.quiet:
+            return
+        if event.kind == "plan.made":
+            self._plan(event.data)
+        elif event.kind == "task.finished" and event.task is not None:
+            self._finished(event)
+        elif event.kind == "run.eta" and self._bar is not None:
+            self._eta(event.data)
+
+    def _plan(self, data: Any) -> None:
+        plan = data.get("plan", data) if isinstance(data, Mapping) else {}
+        tasks = plan.get("tasks", ())
+        if plan.get("reading"):
+            self.console.print(Text.assemble(("understood as  ", "dim"), str(plan["reading"])))
+        for note in plan.get("notes", ()):
+            self.console.print(Text.assemble(("assumed        ", "dim"), str(note)))
+        for index, task in enumerate(tasks):
+            self._titles[task["id"]] = task.get("title") or task["id"]
+            needs = f" ← {', '.join(task['needs'])}" if task.get("needs") else ""
+            optional = "" if task.get("essential", True) else " (optional)"
+            line = f"{task['id']}: {self._titles[task['id']]}{needs}{optional}"
+            self.console.print(Text.assemble(("plan           " if index == 0 else " " * 15, "dim"), line))
+
+    def _finished(self, event: Event) -> None:
+        data = event.data if isinstance(event.data, Mapping) else {}
+        provenance = data.get("provenance") or {}
+        served, reason = provenance.get("served"), provenance.get("reason")
+        seconds = float(data.get("elapsed_ms") or 0.0) / 1000
+        good = served is not None and not provenance.get("degraded")
+        mark = ("✓", "green") if good else ("~", "yellow") if served is not None else ("✗", "red")
+        why = (
+            ""
+            if good
+            else f"  {provenance.get('rung', '')}: {reason}"
+            if served is not None
+            else f"  {reason or 'missing'}"
+        )
+        title = self._titles.get(event.task or "", event.task or "")
+        self.console.print(Text.assemble((f"{mark[0]} ", mark[1]), f"{title}  ", (f"{ms(seconds)}{why}", "dim")))
+
+    def _eta(self, data: Mapping[str, Any]) -> None:
+        assert self._bar is not None  # noqa: S101 - asked before
+        bar, task = self._bar
+        eta = data.get("eta_s")
+        running = ", ".join(self._titles.get(name, name) for name in data.get("running", ()))[:50]
+        left = f"about {ms(eta)} left" if eta is not None else ""
+        bar.update(task, completed=float(data.get("done") or 0.0), description=running or "…", eta=left)
+
+    def result(self, result: Mapping[str, Any], files: Mapping[str, str]) -> None:
+        """The answer, the picture of where the time went, and the files."""
+        if self.quiet:
+            return
+        console = self.console
+        console.print()
+        console.print(Markdown(str(result.get("answer") or "")))
+        console.print()
+        status = str(result["status"])
+        elapsed, budget = result["elapsed_ms"] / 1000, result["budget_ms"] / 1000
+        console.print(
+            Text.assemble(
+                (status, _STYLES.get(status, "bold")),
+                f" in {ms(elapsed)} of {ms(budget)}",
+                ("  where the time went:", "dim"),
+            )
+        )
+        for line in drawn(bars_of(self.events), budget=budget, elapsed=elapsed, width=min(console.width, 110)):
+            console.print(Text(line), no_wrap=True, overflow="crop")
+        for name, path in files.items():
+            console.print(Text.assemble((f"written: {name}  ", "dim"), path))
