@@ -8,7 +8,9 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "failsoft"
 MODULES = sorted(SOURCE.rglob("*.py"))
-FORBIDDEN_WORDS = re.compile(r"(?i)(?<![a-z])(managers?|helpers?|utils?|utilities|services?)(?![a-z])")
+FORBIDDEN_WORDS = re.compile(
+    r"(?i)(?<![a-z])(managers?|helpers?|utils?|utilities|services?(?! time))(?![a-z])"
+)  # service time is what a queue divides by
 LINES = 600
 
 every_module = pytest.mark.parametrize("module", MODULES, ids=[str(path.relative_to(SOURCE)) for path in MODULES])
@@ -36,7 +38,8 @@ def test_names_say_what_a_thing_is(module):
 @every_module
 def test_long_modules_give_their_reason(module):
     text = module.read_text()
-    assert text.count("\n") <= LINES or re.search(r"(?i)over 600 lines because", text)
+    lines, reason = text.count("\n"), re.search(r"(?i)over 600 lines because", text)
+    assert lines <= LINES or reason
 
 
 @every_module
@@ -70,6 +73,6 @@ def test_vague_names_are_found(name):
     assert FORBIDDEN_WORDS.search(words(name))
 
 
-@pytest.mark.parametrize("name", ["contextmanager", "serviceable", "managed"])
+@pytest.mark.parametrize("name", ["contextmanager", "serviceable", "managed", "service_time"])
 def test_other_names_are_not(name):
     assert not FORBIDDEN_WORDS.search(words(name))
