@@ -8,6 +8,9 @@ UV_VERSION := 0.13.9
 UV := .tools/bin/uv
 # The environment is this checkout's own, whatever the caller's shell has set or activated.
 export UV_PROJECT_ENVIRONMENT := $(CURDIR)/.venv
+# The machine's own certificates where it has some: behind a proxy with its own authority the bundled ones do not do.
+UV_SYSTEM_CERTS ?= $(if $(wildcard /etc/ssl/certs/ca-certificates.crt /etc/ssl/cert.pem /etc/pki/tls/certs/ca-bundle.crt),1,0)
+export UV_SYSTEM_CERTS
 unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME
 VENV := .venv/.ready
 BIN := .venv/bin
