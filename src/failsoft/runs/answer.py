@@ -10,7 +10,7 @@ import base64
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
@@ -175,8 +175,11 @@ def shortfalls(plan: Plan | None, outcomes: Mapping[str, Outcome[Any]], language
     return tuple(found)
 
 
-def build(parts: Parts, function: AnswerFunction | None) -> tuple[Answer, str | None]:
-    """The answer and, when the agent's own function failed, the name of what it raised. Never raises."""
+def build(parts: Parts, function: AnswerFunction | None) -> tuple[Answer, Parts, str | None]:
+    """The answer, and, when the agent's own function failed, the name of what it raised. Never raises.
+
+    The parts come back as the answer shows them: with one more shortfall when the generic answer had to take its place.
+    """
     failed: str | None = None
     answer: Answer | None = None
     if function is not None:
@@ -191,12 +194,17 @@ def build(parts: Parts, function: AnswerFunction | None) -> tuple[Answer, str | 
             failed = type(error).__name__
     if answer is None:
         answer = generic_answer(parts)
+    if failed is not None:
+        title = "报告" if parts.language == "zh" else "The report"
+        text = sentence(title, "substituted", "tool_failed", None, parts.language)
+        extra = Shortfall("", title, "substituted", "tool_failed", text)
+        parts = replace(parts, shortfalls=(*parts.shortfalls, extra))
     if parts.shortfalls and not answer.says_shortfalls:
         lines = "\n".join(f"- {s.text}" for s in parts.shortfalls[:_ROWS])
         heading = "**这个回答不完整：**" if parts.language == "zh" else "**This answer is not complete:**"
         text = f"{answer.text}\n\n{heading}\n{lines}" if answer.text else f"{heading}\n{lines}"
         answer = Answer(text, answer.artifacts, says_shortfalls=True)
-    return answer, failed
+    return answer, parts, failed
 
 
 def generic_answer(parts: Parts) -> Answer:

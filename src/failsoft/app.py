@@ -1,0 +1,339 @@
+"""The composition root: the one place where settings, guards, agents, tools and the store meet.
+
+::
+
+    async with App(settings, agents=[analyst]) as app:
+        result = await app.ask("Compare Q3 revenue per region with Q2", budget=5.0)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import math
+import os
+import socket
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, Self
+
+from failsoft.base.clock import Sources
+from failsoft.base.errors import BadInput, FailsoftError, IdempotencyConflict, QueueFull
+from failsoft.base.events import EventBus
+from failsoft.base.messages import Message
+from failsoft.config import Settings
+from failsoft.kernel.deadline import remaining
+from failsoft.kernel.guard import Guard, Kernel
+from failsoft.kernel.scope import ROOT, current
+from failsoft.runs.agents import Agent, AgentRegistry
+from failsoft.runs.crew import Crew, Orphan, within
+from failsoft.runs.progress import History
+from failsoft.runs.recorder import Recorder, RecorderStatistics
+from failsoft.runs.result import RunRequest, RunResult
+from failsoft.runs.run import Grace, Run, RunHandle, RunLimits, RunParts, body_hash
+from failsoft.runs.runners import TaskRunner
+from failsoft.stores.memory import MemoryStore
+from failsoft.stores.protocols import RunStore
+from failsoft.tools.stale import StaleResults
+
+__all__ = ["App", "AppStatistics"]
+
+_log = logging.getLogger(__name__)
+
+_REMEMBERED: Final = 1_000
+"""Ended runs whose handles are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class AppStatistics:
+    """Figures since the start: runs by their end, runs running now, tasks left behind, and what the recorder says."""
+
+    running: int
+    ended: Mapping[str, int]
+    left_behind: int
+    recorder: RecorderStatistics | None
+
+
+class App:
+    """Everything that answers questions, in one event loop.
+
+    ``store`` is a store, ``"memory"`` or ``"off"``; an app closes only a store that it made itself. ``kernel`` may be
+    shared to share guards. ``runners`` serve kinds of tasks other than tools. ``limits`` are made from the settings
+    when None.
+    """
+
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        *,
+        agents: Iterable[Agent] = (),
+        store: RunStore | Literal["memory", "off"] = "memory",
+        kernel: Kernel | None = None,
+        bus: EventBus | None = None,
+        sources: Sources | None = None,
+        limits: RunLimits | None = None,
+        runners: Mapping[str, TaskRunner] | None = None,
+    ) -> None:
+        self.settings = settings if settings is not None else Settings()
+        self.sources = sources or (kernel.sources if kernel is not None else Sources())
+        self.bus = bus or (kernel.bus if kernel is not None else EventBus())
+        self.kernel = kernel or Kernel(bus=self.bus, sources=self.sources)
+        self.limits = limits or _limits(self.settings)
+        self.agents = AgentRegistry(agents, default=self.settings.agent)
+        self._own_store = isinstance(store, str)
+        self.store: RunStore | None = None if store == "off" else MemoryStore() if store == "memory" else store
+        self.history = History()
+        self._runners = runners
+        self._grace = Grace()
+        self._node = f"{socket.gethostname()}:{os.getpid()}"
+        self._active: dict[str, Run] = {}
+        self._remembered: OrderedDict[str, Run] = OrderedDict()
+        self._keys: dict[tuple[str | None, str], tuple[str, str]] = {}
+        self._ended: Counter[str] = Counter()
+        self._crew: Crew | None = None
+        self._recorder: Recorder | None = None
+        self._parts: RunParts | None = None
+        self._closing = False
+        self._guards()
+
+    def _guards(self) -> None:
+        """A guard for every downstream of every tool, by the settings' policy for it."""
+        for agent in self.agents:
+            for spec in agent.tools.specs:
+                default = "external" if spec.kind == "external" else "core"
+                self.kernel.guard(spec.downstream, self.settings.policy(spec.downstream, default=default))
+
+    # --- life ------------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        """Starts the app on the running loop. A store that does not answer holds nothing up."""
+        if self._crew is not None:
+            raise RuntimeError("this app has been started")
+        loop = asyncio.get_running_loop()
+        crew = self._crew = Crew(loop)
+        if self.store is not None:
+            try:
+                kept = await within(
+                    crew, self.store.durations(), at=loop.time() + self.limits.store_wait, what="reading the history"
+                )
+                self.history.load(kept)
+            except Exception as error:  # noqa: BLE001 - whatever a store raises, the app starts
+                _log.warning("the history could not be read: %s", error)
+            self._recorder = Recorder(self.store, crew, self.history, self.sources.wall)
+            _ = crew.start(self._recorder.work(), name="recorder", context=contextvars.Context())
+        self._parts = RunParts(
+            kernel=self.kernel,
+            bus=self.bus,
+            sources=self.sources,
+            crew=crew,
+            history=self.history,
+            stale=StaleResults(loop.time),
+            limits=self.limits,
+            grace=self._grace,
+            node=self._node,
+            store=self.store,
+            recorder=self._recorder,
+            runners=self._runners,
+        )
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.aclose()
+
+    async def aclose(self, *, drain: float = 0.0) -> None:
+        """Ends the app: runs may finish for `drain` seconds, then are cancelled; what will not stop is left behind.
+
+        Takes at most `drain` and a few seconds, whatever tools and stores do.
+        """
+        crew = self._crew
+        if crew is None or self._closing:
+            return
+        self._closing = True
+        loop = asyncio.get_running_loop()
+        try:
+            if drain > 0 and self._active:
+                ends = [asyncio.ensure_future(run.ended.wait()) for run in self._active.values()]
+                await asyncio.wait(ends, timeout=drain)
+                for end in ends:
+                    end.cancel()
+        finally:
+            for run in list(self._active.values()):
+                RunHandle(run).cancel()
+            try:
+                if self._recorder is not None:
+                    try:
+                        await within(crew, self._recorder.drain(), at=loop.time() + 2.0, what="the last writes")
+                    except FailsoftError as error:
+                        _log.warning("the last writes are lost: %s", error.message)
+            finally:
+                await crew.aclose()
+                await self.kernel.aclose()
+                if self._own_store and self.store is not None:
+                    await self.store.aclose()
+
+    # --- runs ------------------------------------------------------------------------------------------------------
+
+    def start(self, request: RunRequest) -> RunHandle:
+        """Accepts a request and starts its run; returns at once.
+
+        Raises :class:`BadInput` (``param`` names the field), :class:`UnknownAgent`, :class:`IdempotencyConflict`, or
+        :class:`QueueFull` when too many runs are running. An earlier run of the same key is returned as it is. Inside a
+        ``deadline_scope`` the run gets no more than what is left of it.
+        """
+        parts = self._parts
+        if parts is None or self._closing:
+            raise RuntimeError("the app is not running: use it in `async with`")
+        _check_input(request, self.limits)
+        agent = self.agents.get(request.agent)
+        budget = self._budget(request, agent)
+        key = None
+        if request.idempotency_key is not None:
+            key = (request.tenant, request.idempotency_key)
+            earlier = self._keys.get(key)
+            if earlier is not None:
+                run_id, known_hash = earlier
+                if known_hash != body_hash(request):
+                    raise IdempotencyConflict(
+                        "this Idempotency-Key was used with another request", param="Idempotency-Key", run_id=run_id
+                    )
+                return RunHandle(self._remembered.get(run_id) or self._active[run_id])
+        if len(self._active) >= self.limits.max_runs:
+            raise QueueFull("too many runs are running", retry_after=1.0)
+        run = Run(self.sources.new_id("run"), request, agent, budget, parts)
+        run.on_end = self._on_end
+        self._active[run.id] = run
+        if key is not None:
+            self._keys[key] = (run.id, body_hash(request))
+        context = contextvars.copy_context()
+        context.run(current.set, ROOT)  # the run's deadline is its own; the caller's was taken into the budget
+        run.task = parts.crew.start(run.drive(), name=run.id, run=run.id, context=context)
+        return RunHandle(run)
+
+    def _budget(self, request: RunRequest, agent: Agent) -> float:
+        limits = self.limits
+        if request.budget_ms is None:
+            budget = agent.budget if agent.budget is not None else limits.default_budget
+        else:
+            budget = _number(request.budget_ms, "budget") / 1000
+            if not budget > 0:
+                raise BadInput("the budget must be more than 0", param="budget")
+            if budget > limits.max_budget:
+                raise BadInput(f"the budget must be at most {limits.max_budget:g} s", param="budget")
+        spent = _number(request.spent_ms, "spent_ms") / 1000
+        if spent < 0:
+            raise BadInput("spent_ms must not be negative", param="spent_ms")
+        return min(budget, remaining() + spent)
+
+    def _on_end(self, run: Run) -> None:
+        self._ended[str(run.cell.value)] += 1
+        self._active.pop(run.id, None)
+        self._remembered[run.id] = run
+        if len(self._remembered) > _REMEMBERED:
+            _, old = self._remembered.popitem(last=False)
+            if old.request.idempotency_key is not None:
+                self._keys.pop((old.request.tenant, old.request.idempotency_key), None)
+
+    async def ask(
+        self,
+        input: str,  # noqa: A002 - the name of the field in every API of ours
+        *,
+        agent: str | None = None,
+        budget: float | None = None,
+        mode: Literal["fast", "deep"] | None = None,
+        tenant: str | None = None,
+        session_id: str | None = None,
+        idempotency_key: str | None = None,
+        history: tuple[Message, ...] = (),
+        metadata: Mapping[str, Any] | None = None,
+    ) -> RunResult:
+        """Asks and waits for the end; ``budget`` in seconds. Raises as :meth:`start`; a failed run is a result, too.
+
+        When the caller is cancelled, so is the run.
+        """
+        handle = self.start(
+            RunRequest(
+                input=input,
+                agent=agent,
+                session_id=session_id,
+                budget_ms=None if budget is None else _number(budget, "budget") * 1000,
+                mode=mode,
+                tenant=tenant,
+                idempotency_key=idempotency_key,
+                history=history,
+                metadata=metadata or {},
+            )
+        )
+        try:
+            return await handle.result()
+        except asyncio.CancelledError:
+            handle.cancel()
+            raise
+
+    def run(self, run_id: str, *, tenant: str | None = None) -> RunHandle | None:
+        """A running or recently ended run; None when there is none here or, with `tenant`, it is another tenant's."""
+        found = self._active.get(run_id) or self._remembered.get(run_id)
+        if found is None or (tenant is not None and found.request.tenant != tenant):
+            return None
+        return RunHandle(found)
+
+    @property
+    def runs(self) -> list[RunHandle]:
+        """The runs that are running now."""
+        return [RunHandle(run) for run in self._active.values()]
+
+    # --- views -----------------------------------------------------------------------------------------------------
+
+    @property
+    def guards(self) -> Mapping[str, Guard]:
+        """The guards by downstream."""
+        return self.kernel.guards
+
+    def orphans(self) -> list[Orphan]:
+        """Tasks that ignored their cancellation and still run; threads are listed by each guard's ``orphans()``."""
+        return self._crew.orphans() if self._crew is not None else []
+
+    def statistics(self) -> AppStatistics:
+        """Figures as of now."""
+        return AppStatistics(
+            len(self._active),
+            dict(self._ended),
+            self._crew.adopted if self._crew is not None else 0,
+            self._recorder.statistics() if self._recorder is not None else None,
+        )
+
+    def __repr__(self) -> str:
+        return f"<App agents={list(self.agents.names)} running={len(self._active)}>"
+
+
+def _limits(settings: Settings) -> RunLimits:
+    run = settings.run
+    return RunLimits(default_budget=run.budget, max_budget=run.maximum_budget, max_question=run.max_question)
+
+
+def _number(value: object, param: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise BadInput(f"{param} must be a number, not {type(value).__name__}", param=param)
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise BadInput(f"{param} must be a finite number", param=param)
+    return number
+
+
+def _check_input(request: RunRequest, limits: RunLimits) -> None:
+    text: object = request.input
+    if not isinstance(text, str):
+        raise BadInput("the question must be text", param="input")
+    if not text.strip():
+        raise BadInput("the question is empty", param="input")
+    if len(text) > limits.max_question:
+        raise BadInput(
+            f"the question has {len(text)} characters, more than the {limits.max_question} allowed", param="input"
+        )
+    mode: object = request.mode
+    if mode not in (None, "fast", "deep"):
+        raise BadInput(f"mode must be fast or deep, not {mode!r:.80}", param="mode")

@@ -1,0 +1,190 @@
+"""Writing behind: what a run says is queued in memory and written in groups, off the way of every answer.
+
+A store that fails or hangs costs no run its answer: the loss is counted, and named in the results of the runs it
+concerns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from failsoft.base.errors import FailsoftError
+from failsoft.base.events import Event
+from failsoft.kernel.classify import as_error
+from failsoft.runs.crew import Crew, within
+from failsoft.runs.progress import History
+from failsoft.stores.protocols import (
+    AppendEvents,
+    Duration,
+    FinishRun,
+    RunStore,
+    StoredEvent,
+    Write,
+)
+
+__all__ = ["Recorder", "RecorderStatistics"]
+
+_log = logging.getLogger(__name__)
+
+_RUNS_REMEMBERED: Final = 1_000
+
+Entry = Event | Callable[[], Write]
+"""An event, or a function that makes a write when it is written: making it costs the run nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecorderStatistics:
+    """Entries ``waiting`` now; since the start ``written``, ``dropped`` (no room, store failed), ``conflicts``."""
+
+    waiting: int
+    written: int
+    dropped: int
+    conflicts: int
+    errors: int
+    last_error: str | None
+
+
+class Recorder:
+    """One writer per app. At most ``room`` entries wait; the oldest are dropped and counted beyond it."""
+
+    def __init__(
+        self,
+        store: RunStore,
+        crew: Crew,
+        history: History,
+        wall: Callable[[], float],
+        *,
+        room: int = 20_000,
+        timeout: float = 5.0,
+    ) -> None:
+        self._store = store
+        self._crew = crew
+        self._history = history
+        self._wall = wall
+        self._timeout = timeout
+        self._room = room
+        self._entries: deque[Entry] = deque()
+        self._loop = asyncio.get_running_loop()
+        self._wake: asyncio.Future[None] | None = None
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._failed: OrderedDict[str, FailsoftError] = OrderedDict()
+        self._written = self._dropped = self._conflicts = self._errors = 0
+        self._last_error: FailsoftError | None = None
+
+    def put(self, entry: Entry) -> None:
+        """Queues an entry; never blocks, never raises."""
+        if len(self._entries) >= self._room:
+            self._entries.popleft()
+            self._dropped += 1
+        self._entries.append(entry)
+        wake = self._wake
+        if wake is not None and not wake.done():
+            wake.set_result(None)
+
+    def failure(self, run: str) -> FailsoftError | None:
+        """What went wrong with writes of this run, if anything did so far."""
+        return self._failed.get(run)
+
+    def note(self, run: str, error: BaseException) -> FailsoftError:
+        """Remembers that the store failed a run."""
+        mapped = as_error(error)
+        self._errors += 1
+        self._last_error = mapped
+        self._failed[run] = mapped
+        if len(self._failed) > _RUNS_REMEMBERED:
+            self._failed.popitem(last=False)
+        return mapped
+
+    async def work(self) -> None:
+        """Writes what is queued, group after group, until cancelled."""
+        while True:
+            if not self._entries:
+                self._idle.set()
+                self._wake = self._loop.create_future()
+                try:
+                    await self._wake
+                finally:
+                    self._wake = None
+            self._idle.clear()
+            entries, self._entries = self._entries, deque()
+            await self._write(entries)
+
+    async def _write(self, entries: deque[Entry]) -> None:
+        writes: list[Write] = []
+        try:
+            writes = self._grouped(entries)
+            errors = await within(
+                self._crew,
+                self._store.write(writes),
+                at=self._loop.time() + self._timeout,
+                what="writing to the store",
+            )
+            for error in errors:
+                if error is None:
+                    self._written += 1
+                else:
+                    self._conflicts += 1
+                    self._last_error = error
+            if durations := self._history.take_pending():
+                await within(
+                    self._crew,
+                    self._store.record_durations([Duration(key, seconds) for key, seconds in durations]),
+                    at=self._loop.time() + self._timeout,
+                    what="writing durations to the store",
+                )
+        except Exception as error:  # noqa: BLE001 - whatever a store raises is counted and named
+            mapped = as_error(error)
+            _log.warning("the store failed, %d entries are lost: %s", len(entries), mapped.message)
+            self._dropped += len(entries)
+            for run in {write.run for write in writes}:
+                self.note(run, mapped)
+
+    def _grouped(self, entries: deque[Entry]) -> list[Write]:
+        """The writes in order, with neighbouring events of a run in one."""
+        offset = self._wall() - self._loop.time()
+        writes: list[Write] = []
+        pending: dict[tuple[str, int], list[StoredEvent]] = {}
+        for entry in entries:
+            if isinstance(entry, Event):
+                key = (entry.run or "", entry.epoch)
+                stored = StoredEvent(entry.epoch, entry.seq, entry.kind, entry.at + offset, entry.task, entry.data)
+                pending.setdefault(key, []).append(stored)
+                continue
+            try:
+                write = entry()
+            except Exception:  # noqa: BLE001 - one bad entry must not cost the others
+                _log.exception("an entry for the store could not be made")
+                self._dropped += 1
+                continue
+            if isinstance(write, FinishRun):
+                before = [key for key in pending if key[0] == write.run]
+                writes.extend(AppendEvents(*key, tuple(pending.pop(key))) for key in before)
+            writes.append(write)
+        writes.extend(AppendEvents(*key, tuple(events)) for key, events in pending.items())
+        return writes
+
+    async def drain(self) -> None:
+        """Waits until everything queued is written (or lost)."""
+        while self._entries or not self._idle.is_set():
+            await self._idle.wait()
+            await asyncio.sleep(0)
+
+    def statistics(self) -> RecorderStatistics:
+        """Figures as of now."""
+        return RecorderStatistics(
+            len(self._entries),
+            self._written,
+            self._dropped,
+            self._conflicts,
+            self._errors,
+            self._last_error.message if self._last_error is not None else None,
+        )
+
+    def __repr__(self) -> str:
+        return f"<Recorder waiting={len(self._entries)} written={self._written} dropped={self._dropped}>"

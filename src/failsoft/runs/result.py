@@ -1,0 +1,181 @@
+"""What goes into a run and what comes out: the request, each task's result, the run's result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal
+
+from failsoft.base.errors import FailsoftError
+from failsoft.base.messages import Message
+from failsoft.base.outcomes import Outcome
+from failsoft.runs.answer import Artifact, Shortfall
+from failsoft.runs.plan import Plan
+from failsoft.runs.planner import Language, PlanFailure
+from failsoft.runs.state import RunState
+
+__all__ = ["RunRequest", "RunResult", "TaskResult", "TaskStatus"]
+
+TaskStatus = Literal["waiting", "running", "completed", "degraded", "failed", "skipped", "cancelled"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """One question of a client.
+
+    ``budget_ms`` is the client's whole patience in milliseconds, None for the agent's or the platform's default;
+    ``spent_ms`` of it went by before the request got here. ``mode`` is ``fast`` (optional tasks are left out) or
+    ``deep``. The same ``idempotency_key`` of the same tenant gives the same run. ``language`` is found from the input
+    when None.
+    """
+
+    input: str
+    agent: str | None = None
+    session_id: str | None = None
+    budget_ms: float | None = None
+    spent_ms: float = 0.0
+    mode: Literal["fast", "deep"] | None = None
+    tenant: str | None = None
+    idempotency_key: str | None = None
+    language: Language | None = None
+    history: tuple[Message, ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON data, without the history."""
+        return {
+            "input": self.input,
+            "agent": self.agent,
+            "session_id": self.session_id,
+            "budget_ms": self.budget_ms,
+            "mode": self.mode,
+            "tenant": self.tenant,
+            "language": self.language,
+            "metadata": dict(self.metadata),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class TaskResult:
+    """One task of a run. Times are seconds since the run began; ``outcome`` is None until the task has ended."""
+
+    id: str
+    title: str
+    kind: str
+    tool: str
+    status: TaskStatus
+    outcome: Outcome[Any] | None = None
+    needs: tuple[str, ...] = ()
+    essential: bool = True
+    started: float | None = None
+    ended: float | None = None
+    error: FailsoftError | None = None
+
+    @property
+    def value(self) -> Any:
+        """What it brought, None when nothing."""
+        return None if self.outcome is None else self.outcome.value
+
+    @property
+    def elapsed(self) -> float | None:
+        """Seconds it ran; None when it never started or still runs."""
+        return None if self.started is None or self.ended is None else self.ended - self.started
+
+    def to_dict(self, *, value: bool = False) -> dict[str, Any]:
+        """Plain JSON data; the value only when asked for."""
+        body: dict[str, Any] = {
+            "id": self.id,
+            "title": self.title,
+            "kind": self.kind,
+            "tool": self.tool,
+            "needs": list(self.needs),
+            "essential": self.essential,
+            "status": self.status,
+            "provenance": None if self.outcome is None else self.outcome.provenance.to_dict(),
+            "started_ms": _ms(self.started),
+            "elapsed_ms": _ms(self.elapsed),
+            "error": None if self.error is None else self.error.to_dict()["error"],
+        }
+        if value:
+            body["value"] = self.value
+        return body
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds * 1000, 3)
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """How a run ended.
+
+    ``answer`` is Markdown; None only when the run failed before there was a plan, or was cancelled. ``error`` says
+    why it failed. ``stages`` is what the run's parts took, in seconds: ``planning``, ``dispatching``,
+    ``aggregating``. ``failures`` are parts of the platform that failed without costing the answer: ``{"part", "code",
+    "message"}``.
+    """
+
+    run_id: str
+    agent: str
+    status: RunState
+    answer: str | None = None
+    artifacts: tuple[Artifact, ...] = ()
+    shortfalls: tuple[Shortfall, ...] = ()
+    tasks: tuple[TaskResult, ...] = ()
+    plan: Plan | None = None
+    planner: str | None = None
+    refused: tuple[PlanFailure, ...] = ()
+    failures: tuple[Mapping[str, Any], ...] = ()
+    error: FailsoftError | None = None
+    elapsed: float = 0.0
+    budget: float = 0.0
+    stages: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    session_id: str | None = None
+
+    @property
+    def degraded(self) -> bool:
+        """Whether the answer is less than what was asked for."""
+        return self.status is RunState.DEGRADED
+
+    def task(self, task_id: str) -> TaskResult:
+        """The task of that id; raises ``KeyError``."""
+        for task in self.tasks:
+            if task.id == task_id:
+                return task
+        raise KeyError(task_id)
+
+    def raise_for_status(self) -> RunResult:
+        """Itself, or raises the error of a failed or cancelled run."""
+        if self.error is not None:
+            raise self.error
+        return self
+
+    def to_dict(self, *, values: bool = False, artifact_data: bool = False) -> dict[str, Any]:
+        """Plain JSON data; tasks' values and artifacts' bytes (base64) only when asked for."""
+        return {
+            "run_id": self.run_id,
+            "agent": self.agent,
+            "session_id": self.session_id,
+            "status": str(self.status),
+            "answer": self.answer,
+            "provenance": {
+                "planner": self.planner,
+                "planners_refused": [one.to_dict() for one in self.refused],
+                "reading": self.plan.reading if self.plan is not None else "",
+                "notes": list(self.plan.notes) if self.plan is not None else [],
+                "shortfalls": [one.to_dict() for one in self.shortfalls],
+                "failures": [dict(one) for one in self.failures],
+                "rungs": {
+                    task.id: {"rung": task.outcome.provenance.rung, "served": task.outcome.provenance.served}
+                    for task in self.tasks
+                    if task.outcome is not None
+                },
+            },
+            "elapsed_ms": _ms(self.elapsed),
+            "budget_ms": _ms(self.budget),
+            "stages_ms": {name: _ms(seconds) for name, seconds in self.stages.items()},
+            "tasks": [task.to_dict(value=values) for task in self.tasks],
+            "artifacts": [artifact.to_dict(data=artifact_data) for artifact in self.artifacts],
+            "error": None if self.error is None else self.error.to_dict()["error"],
+        }

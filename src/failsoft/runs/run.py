@@ -1,0 +1,638 @@
+"""A run: one request, one deadline, one plan, one terminal event, always.
+
+The run is driven by one task that itself never waits for anything that could hang: planners, tools and stores run in
+children that can be left behind. Ending is a compare-and-set of the state in memory; whoever makes it emits the
+terminal event, so there is exactly one, also when a store, a listener, a planner or the answer function fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from failsoft.base.clock import Sources
+from failsoft.base.errors import (
+    BadInput,
+    DeadlineExceeded,
+    FailsoftError,
+    InternalError,
+    PlanRefused,
+    RunCancelled,
+    StoreConflict,
+)
+from failsoft.base.events import Event, EventBus
+from failsoft.kernel.breaker import BreakerState
+from failsoft.kernel.classify import as_error
+from failsoft.kernel.guard import Kernel
+from failsoft.runs.agents import Agent
+from failsoft.runs.answer import Answer, Parts, build, shortfalls
+from failsoft.runs.crew import PATIENCE, Crew, within
+from failsoft.runs.plan import Plan, check_plan
+from failsoft.runs.planner import PlanContext, PlanFailure, PlanRequest, language_of
+from failsoft.runs.progress import History, ProgressReport
+from failsoft.runs.recorder import Recorder
+from failsoft.runs.result import RunRequest, RunResult, TaskResult
+from failsoft.runs.runners import TaskRunner, ToolRunner
+from failsoft.runs.scheduler import Scheduler
+from failsoft.runs.state import RunState, StateCell
+from failsoft.stores.protocols import CreateRun, FinishRun, FinishTask, RunRecord, RunStore, SaveSnapshot, TaskRecord
+from failsoft.tools.stale import StaleResults
+
+__all__ = ["Grace", "Run", "RunHandle", "RunLimits", "RunParts"]
+
+_log = logging.getLogger(__name__)
+
+_LOG: Final = 10_000
+"""Events that a run keeps for those who watch it or come back to it; the oldest are dropped beyond."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunLimits:
+    """What the platform allows a run, in seconds.
+
+    ``grace_ceiling`` is the largest share of the budget kept for putting the answer together, ``grace_floor`` the
+    least time. ``planning_share`` is how much of what is left one planner may use. ``store_wait`` bounds every wait
+    for the store.
+    """
+
+    default_budget: float = 8.0
+    max_budget: float = 600.0
+    grace_ceiling: float = 0.125
+    grace_floor: float = 0.05
+    planning_share: float = 0.5
+    patience: float = PATIENCE
+    store_wait: float = 0.5
+    max_question: int = 10_000
+    max_runs: int = 20_000
+
+
+class Grace:
+    """What to keep back of a budget for the answer: twice the slowest recent one, between a floor and a ceiling."""
+
+    __slots__ = ("_recent",)
+
+    def __init__(self) -> None:
+        self._recent: deque[float] = deque(maxlen=50)
+
+    def learn(self, seconds: float) -> None:
+        """An answer took this long to put together."""
+        self._recent.append(seconds)
+
+    def of(self, budget: float, limits: RunLimits) -> float:
+        """Seconds to keep back from a budget."""
+        needed = max(limits.grace_floor, 2 * max(self._recent, default=0.0))
+        return min(needed, limits.grace_ceiling * budget)
+
+    def __repr__(self) -> str:
+        return f"<Grace slowest={max(self._recent, default=0.0):.4f}>"
+
+
+@dataclass(frozen=True, slots=True)
+class RunParts:
+    """What all runs of an app share."""
+
+    kernel: Kernel
+    bus: EventBus
+    sources: Sources
+    crew: Crew
+    history: History
+    stale: StaleResults
+    limits: RunLimits
+    grace: Grace
+    node: str
+    store: RunStore | None = None
+    recorder: Recorder | None = None
+    runners: Mapping[str, TaskRunner] | None = None
+
+
+class Run:
+    """One run; made and started by the app, seen from outside through its :class:`RunHandle`."""
+
+    def __init__(self, run_id: str, request: RunRequest, agent: Agent, budget: float, parts: RunParts) -> None:
+        self.id = run_id
+        self.request = request
+        self.agent = agent
+        self.budget = budget
+        self.epoch = 1
+        self.cell = StateCell()
+        self.plan: Plan | None = None
+        self.planner: str | None = None
+        self.refused: list[PlanFailure] = []
+        self.scheduler: Scheduler | None = None
+        self.result: RunResult | None = None
+        self.ended = asyncio.Event()
+        self.events: deque[Event] = deque(maxlen=_LOG)
+        self.task: asyncio.Task[None] | None = None
+        self.on_end: Callable[[Run], None] | None = None
+        self._parts = parts
+        self._loop = asyncio.get_running_loop()
+        self.began = self._loop.time() - request.spent_ms / 1000
+        self.deadline = self.began + budget
+        self.cut = self.deadline - parts.grace.of(budget, parts.limits)
+        self._seq = 0
+        self._watchers: list[asyncio.Future[None]] = []
+        self._failures: list[dict[str, Any]] = []
+        self._stages: dict[str, float] = {}
+        self._plan_data: dict[str, Any] | None = None
+        self._ask = PlanRequest(
+            input=request.input,
+            agent=agent.name,
+            language=request.language or language_of(request.input),
+            mode=request.mode,
+            tenant=request.tenant,
+            session_id=request.session_id,
+            history=request.history,
+            metadata=request.metadata,
+        )
+
+    # --- events and states ---------------------------------------------------------------------------------------
+
+    def emit(self, kind: str, task: str | None = None, data: Any = None) -> None:
+        """Emits an event of this run; never raises, and nothing follows the terminal one."""
+        if self.cell.terminal:
+            return
+        self._emit(kind, task, data)
+
+    def _emit(self, kind: str, task: str | None, data: Any) -> None:
+        parts = self._parts
+        self._seq += 1
+        event = Event(kind, self._loop.time(), None, self.id, task, self.request.tenant, self._seq, self.epoch, data)
+        self.events.append(event)
+        if parts.recorder is not None:
+            parts.recorder.put(event)
+            if kind == "task.finished" and task is not None:
+                self._record_task(task)
+        if parts.bus.listeners:
+            try:
+                parts.bus.emit(event)
+            except BaseException:  # noqa: BLE001 - a listener that raises CancelledError or SystemExit breaks no run
+                parts.bus.errors += 1
+        if self._watchers:
+            watchers, self._watchers = self._watchers, []
+            for watcher in watchers:
+                if not watcher.done():
+                    watcher.set_result(None)
+
+    def _record_task(self, task_id: str) -> None:
+        scheduler, recorder = self.scheduler, self._parts.recorder
+        if scheduler is None or recorder is None:
+            return
+        run, epoch = self.id, self.epoch
+
+        def make() -> FinishTask:
+            done = scheduler.result(task_id)
+            provenance = {} if done.outcome is None else done.outcome.provenance.to_dict()
+            return FinishTask(
+                run, epoch, TaskRecord(task_id, done.status, done.value, provenance, done.started, done.ended)
+            )
+
+        recorder.put(make)
+
+    def _to(self, state: RunState, data: Any = None) -> None:
+        """Goes on to a state that is not terminal; raises ``CancelledError`` when the run has ended meanwhile."""
+        if not self.cell.to(state):
+            raise asyncio.CancelledError
+        self._emit(f"run.{state}", None, data)
+        self._snapshot(state)
+
+    def _snapshot(self, state: RunState) -> None:
+        recorder = self._parts.recorder
+        if recorder is None:
+            return
+        run, epoch = self.id, self.epoch
+
+        def make() -> SaveSnapshot:
+            if self.plan is not None and self._plan_data is None:
+                self._plan_data = self.plan.model_dump(mode="json")
+            return SaveSnapshot(run, epoch, str(state), {"plan": self._plan_data, "planner": self.planner})
+
+        recorder.put(make)
+
+    def fail_part(self, part: str, error: BaseException | str) -> None:
+        """Notes that a part of the platform failed without costing the answer."""
+        if isinstance(error, str):
+            self._failures.append({"part": part, "code": "internal_error", "message": error})
+        else:
+            mapped = as_error(error)
+            self._failures.append({"part": part, "code": mapped.code, "message": mapped.message})
+
+    # --- the way of a run ----------------------------------------------------------------------------------------
+
+    async def drive(self) -> None:
+        """Takes the run to its end. Ends itself; raises nothing but a cancellation from outside."""
+        try:
+            await self._accept()
+            await self._make_plan()
+            await self._dispatch()
+            self._aggregate()
+        except asyncio.CancelledError:
+            self.end_cancelled()
+            raise
+        except FailsoftError as error:
+            self._end(RunState.FAILED, error=error)
+        except BaseException as error:
+            _log.exception("run %s failed by a defect", self.id)
+            self._end(RunState.FAILED, error=InternalError("the run failed by a defect of ours"))
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            if self.scheduler is not None:
+                self.scheduler.cancel()
+
+    async def _accept(self) -> None:
+        """Received; written before going on only when the caller gave an idempotency key."""
+        parts = self._parts
+        received = {"agent": self.agent.name, "budget_ms": round(self.budget * 1000, 3), "input": self.request.input}
+        if parts.recorder is None or parts.store is None:
+            self._emit("run.received", None, received)
+            return
+        record = RunRecord(
+            run=self.id,
+            agent=self.agent.name,
+            request=self.request.to_dict(),
+            created=parts.sources.wall(),
+            budget=self.budget,
+            node=parts.node,
+            tenant=self.request.tenant,
+            session=self.request.session_id,
+            idempotency_key=self.request.idempotency_key,
+            body_hash=body_hash(self.request),
+        )
+        if self.request.idempotency_key is None:
+            parts.recorder.put(lambda: CreateRun(record))
+            self._emit("run.received", None, received)
+            return
+        self._emit("run.received", None, received)
+        wait = min(parts.limits.store_wait, (self.cut - self._loop.time()) / 4)
+        try:
+            created = await within(
+                parts.crew,
+                parts.store.create_run(record),
+                at=self._loop.time() + max(0.0, wait),
+                what="accepting the run in the store",
+                patience=parts.limits.patience,
+                run=self.id,
+            )
+        except asyncio.CancelledError:
+            raise
+        except StoreConflict:
+            raise
+        except FailsoftError as error:
+            if error.type == "conflict":
+                raise
+            parts.recorder.note(self.id, error)
+        except Exception as error:  # noqa: BLE001 - whatever a store raises costs no run its answer
+            parts.recorder.note(self.id, error)
+        else:
+            if created.existing:
+                raise StoreConflict(
+                    "this Idempotency-Key belongs to a run that this process does not drive", run_id=created.run
+                )
+
+    async def _make_plan(self) -> None:
+        """The first plan of the agent's planners that can be run."""
+        self._to(RunState.PLANNING)
+        start = self._loop.time()
+        errors: list[FailsoftError] = []
+        unavailable = self._unavailable()
+        tools = self.agent.tools.without(unavailable) if unavailable else self.agent.tools
+        parts = self._parts
+        for planner in self.agent.planners:
+            now = self._loop.time()
+            if now >= self.cut:
+                errors.append(DeadlineExceeded("the time budget was used up before there was a plan"))
+                break
+            until = now + parts.limits.planning_share * (self.cut - now)
+            context = PlanContext(
+                kernel=parts.kernel,
+                limits=self.agent.limits,
+                remaining=lambda until=until: max(0.0, until - self._loop.time()),  # type: ignore[misc]  # bound here
+                unavailable=unavailable,
+                refused=tuple(self.refused),
+            )
+            try:
+                made = await within(
+                    parts.crew,
+                    planner.plan(self._ask, tools, context),
+                    at=until,
+                    what=f"planner {planner.name}",
+                    patience=min(parts.limits.patience, max(0.0, self.cut - until)),
+                    run=self.id,
+                    tenant=self.request.tenant,
+                )
+                if not isinstance(made, Plan):
+                    raise PlanRefused(f"planner {planner.name!r} made no plan but {type(made).__name__}")
+                # Withdrawn tools stay known: a plan that uses one all the same meets an open breaker, and its ladder.
+                self.plan = check_plan(made, self.agent.tools, self.agent.limits)
+            except asyncio.CancelledError:
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever a planner raises, the next one is asked
+                mapped = as_error(error)
+                reason = mapped.details.get("reason")
+                self.refused.append(PlanFailure(planner.name, mapped.code, mapped.message, reason))
+                errors.append(mapped)
+                self.emit("plan.refused", None, self.refused[-1].to_dict())
+                if isinstance(mapped, BadInput):
+                    break  # the question itself is wrong: no other planner is to guess around that
+                continue
+            self.planner = planner.name
+            break
+        self._stages["planning"] = self._loop.time() - start
+        if self.plan is None:
+            raise self._no_plan(errors)
+        self.emit(
+            "plan.made",
+            None,
+            {
+                "planner": self.planner,
+                "reading": self.plan.reading,
+                "notes": list(self.plan.notes),
+                "tasks": [
+                    {
+                        "id": task.id,
+                        "title": task.label,
+                        "tool": task.tool,
+                        "kind": task.kind,
+                        "needs": list(task.needs),
+                        "essential": task.essential,
+                    }
+                    for task in self.plan.tasks
+                ],
+            },
+        )
+
+    def _unavailable(self) -> tuple[str, ...]:
+        """Tools whose breaker is open: withdrawn from planners."""
+        guards = self._parts.kernel.guards
+        found = []
+        for spec in self.agent.tools.specs:
+            guard = guards.get(spec.downstream)
+            if guard is not None and guard.breaker.state is BreakerState.OPEN:
+                found.append(spec.name)
+        return tuple(found)
+
+    def _no_plan(self, errors: list[FailsoftError]) -> FailsoftError:
+        """Why there is no plan: a wrong question first, then what may be better a little later, then the refusals."""
+        for error in errors:
+            if isinstance(error, BadInput):
+                return error
+        for error in errors:
+            if error.retryable:
+                return error
+        text = "; ".join(f"{one.planner}: {one.message}" for one in self.refused)
+        return PlanRefused(
+            f"no plan could be made ({text})" if text else "no plan could be made",
+            param=errors[-1].param if errors else "input",
+            run_id=self.id,
+            details={"planners": [one.to_dict() for one in self.refused]},
+        )
+
+    async def _dispatch(self) -> None:
+        """Runs the plan's tasks."""
+        assert self.plan is not None
+        self._to(RunState.DISPATCHING)
+        parts = self._parts
+        start = self._loop.time()
+        runners: dict[str, TaskRunner] = {
+            "tool": ToolRunner(self.agent.tools, parts.kernel, parts.stale, parts.history)
+        }
+        runners.update(parts.runners or {})
+        self.scheduler = Scheduler(
+            self.plan,
+            run=self.id,
+            tenant=self.request.tenant,
+            runners=runners,
+            history=parts.history,
+            crew=parts.crew,
+            emit=self.emit,
+            began=self.began,
+            cut=self.cut,
+            width=self.agent.width,
+            fast=self.request.mode == "fast",
+            patience=min(parts.limits.patience, (self.deadline - self.cut) / 2),
+        )
+        self.scheduler.start()
+        try:
+            await self.scheduler.done
+        except InternalError as error:
+            self.fail_part("scheduler", error)
+        self._stages["dispatching"] = self._loop.time() - start
+
+    def _aggregate(self) -> None:
+        """The answer, from whatever there is."""
+        assert self.plan is not None
+        assert self.scheduler is not None
+        self._to(RunState.AGGREGATING)
+        start = self._loop.time()
+        outcomes = self.scheduler.outcomes
+        fell_short = shortfalls(self.plan, outcomes, self._ask.language)
+        parts = Parts(self._ask, self.plan, outcomes, fell_short, max(0.0, self.deadline - start))
+        answer, parts, broken = build(parts, self.agent.answer)
+        took = self._loop.time() - start
+        self._parts.grace.learn(took)
+        self._stages["aggregating"] = took
+        if broken is not None:
+            self.fail_part("answer", f"the agent's answer function failed: {broken}")
+        degraded = parts.degraded or any(f["part"] == "scheduler" for f in self._failures)
+        self._end(RunState.DEGRADED if degraded else RunState.COMPLETED, answer=answer, parts=parts)
+
+    # --- the end ---------------------------------------------------------------------------------------------------
+
+    def end_cancelled(self) -> bool:
+        """Ends the run as cancelled unless it has ended; returns whether it did."""
+        return self._end(RunState.CANCELLED, error=RunCancelled("the run was cancelled", run_id=self.id))
+
+    def _end(
+        self,
+        state: RunState,
+        *,
+        answer: Answer | None = None,
+        parts: Parts | None = None,
+        error: FailsoftError | None = None,
+    ) -> bool:
+        """The one end of a run: first the state, then the result, the event, and whoever waits."""
+        if not self.cell.to(state):
+            return False
+        if error is not None and error.run_id is None:
+            error.run_id = self.id
+        recorder = self._parts.recorder
+        if recorder is not None and (lost := recorder.failure(self.id)) is not None:
+            self._failures.append({"part": "store", "code": lost.code, "message": lost.message})
+        elapsed = self._loop.time() - self.began
+        tasks: tuple[TaskResult, ...] = ()
+        try:
+            tasks = self.scheduler.results() if self.scheduler is not None else ()
+        except Exception:  # noqa: BLE001 - the end must not fail
+            _log.exception("the tasks of run %s could not be listed", self.id)
+        self.result = RunResult(
+            run_id=self.id,
+            agent=self.agent.name,
+            status=state,
+            answer=None if answer is None else answer.text,
+            artifacts=() if answer is None else answer.artifacts,
+            shortfalls=() if parts is None else parts.shortfalls,
+            tasks=tasks,
+            plan=self.plan,
+            planner=self.planner,
+            refused=tuple(self.refused),
+            failures=tuple(self._failures),
+            error=error,
+            elapsed=elapsed,
+            budget=self.budget,
+            stages=dict(self._stages),
+            session_id=self.request.session_id,
+        )
+        self._emit(
+            f"run.{state}",
+            None,
+            {
+                "status": str(state),
+                "answer": self.result.answer,
+                "elapsed_ms": round(elapsed * 1000, 3),
+                "budget_ms": round(self.budget * 1000, 3),
+                "shortfalls": [one.to_dict() for one in self.result.shortfalls],
+                "error": None if error is None else error.to_dict()["error"],
+            },
+        )
+        if recorder is not None:
+            result, run, epoch = self.result, self.id, self.epoch
+            recorder.put(lambda: FinishRun(run, epoch, str(state), result.to_dict()))
+        self.ended.set()
+        if self.on_end is not None:
+            self.on_end(self)
+        return True
+
+    def watch(self) -> asyncio.Future[None]:
+        """A future that is done at the next event."""
+        watcher: asyncio.Future[None] = self._loop.create_future()
+        self._watchers.append(watcher)
+        return watcher
+
+    def unwatch(self, watcher: asyncio.Future[None]) -> None:
+        """Takes a watcher back."""
+        if watcher in self._watchers:
+            self._watchers.remove(watcher)
+
+
+def body_hash(request: RunRequest) -> str:
+    """What makes two requests under one idempotency key the same."""
+    import hashlib
+    import json
+
+    body = json.dumps(request.to_dict(), sort_keys=True, default=repr, ensure_ascii=False)
+    return hashlib.sha256(body.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class RunHandle:
+    """A run seen from outside: watch it, wait for it, cancel it. Stays valid after the run has ended."""
+
+    __slots__ = ("_run",)
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    @property
+    def run_id(self) -> str:
+        """The run's id."""
+        return self._run.id
+
+    @property
+    def tenant(self) -> str | None:
+        """Whose run it is."""
+        return self._run.request.tenant
+
+    @property
+    def request(self) -> RunRequest:
+        """What was asked."""
+        return self._run.request
+
+    @property
+    def state(self) -> RunState:
+        """Where the run is now."""
+        return self._run.cell.value
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended."""
+        return self._run.cell.terminal
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan, once there is one."""
+        return self._run.plan
+
+    @property
+    def budget(self) -> float:
+        """The run's whole budget in seconds."""
+        return self._run.budget
+
+    def remaining(self) -> float:
+        """Seconds until the run's deadline, never negative."""
+        return max(0.0, self._run.deadline - asyncio.get_running_loop().time())
+
+    def tasks(self) -> tuple[TaskResult, ...]:
+        """Every task of the plan as it stands now."""
+        run = self._run
+        if run.result is not None:
+            return run.result.tasks
+        return run.scheduler.results() if run.scheduler is not None else ()
+
+    def progress(self) -> ProgressReport | None:
+        """How far the run is; None while there is no plan."""
+        run = self._run
+        if run.scheduler is None:
+            return None
+        now = asyncio.get_running_loop().time()
+        return run.scheduler.progress.report(now, left=max(0.0, run.cut - now))
+
+    def result_now(self) -> RunResult | None:
+        """The result when it has ended, else None."""
+        return self._run.result
+
+    async def result(self) -> RunResult:
+        """Waits for the end. A cancelled or failed run gives its result, too; nothing is raised."""
+        await self._run.ended.wait()
+        assert self._run.result is not None
+        return self._run.result
+
+    async def events(self, *, after: str | None = None) -> AsyncIterator[Event]:
+        """The run's events from its start, or after the event id ``after``, to its terminal one, live.
+
+        Any number may watch, each at its own pace; a run keeps its newest 10 000 events. An unknown ``after`` starts
+        anew.
+        """
+        run = self._run
+        seen = 0
+        if after is not None:
+            epoch, _, seq = after.partition(".")
+            if seq.isdecimal() and epoch == str(run.epoch) and int(seq) <= run._seq:
+                seen = int(seq)
+        while True:
+            batch = [event for event in run.events if event.seq > seen]
+            for event in batch:
+                yield event
+                seen = event.seq
+            if not batch:
+                if run.ended.is_set() or run.cell.terminal:
+                    return
+                watcher = run.watch()
+                try:
+                    await watcher
+                finally:
+                    run.unwatch(watcher)
+
+    def cancel(self) -> bool:
+        """Ends the run as ``cancelled`` at once and stops what it runs. False when it had ended before."""
+        run = self._run
+        if not run.end_cancelled():
+            return False
+        if run.task is not None:
+            run.task.cancel()
+        return True
+
+    def __repr__(self) -> str:
+        return f"<RunHandle {self.run_id} {self.state}>"

@@ -1,0 +1,162 @@
+"""The store in this process's memory: the embedded default, and the model that the others are compared with."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from failsoft.base.errors import FailsoftError, IdempotencyConflict, NotFound, StoreConflict
+from failsoft.stores.protocols import (
+    AppendEvents,
+    Created,
+    CreateRun,
+    Duration,
+    FinishTask,
+    RunRecord,
+    SaveSnapshot,
+    SingleWrites,
+    StoredEvent,
+    StoredRun,
+    TaskRecord,
+    Write,
+)
+
+__all__ = ["MemoryStore"]
+
+DURATIONS_PER_KEY: Final = 50
+DURATION_KEYS: Final = 1_000
+
+
+@dataclass(slots=True)
+class _Row:
+    record: RunRecord
+    epoch: int
+    node: str
+    state: str = "received"
+    snapshot: Mapping[str, Any] = field(default_factory=dict)
+    terminal: str | None = None
+    result: Mapping[str, Any] | None = None
+    tasks: dict[str, TaskRecord] = field(default_factory=dict)
+    events: list[StoredEvent] = field(default_factory=list)
+
+
+class MemoryStore(SingleWrites):
+    """Keeps the newest ``max_runs`` ended runs; running ones are never dropped. Nothing survives the process."""
+
+    def __init__(self, *, max_runs: int = 1_000, max_events: int = 10_000) -> None:
+        self._rows: OrderedDict[str, _Row] = OrderedDict()
+        self._ended: deque[str] = deque()
+        self._keys: dict[tuple[str | None, str | None], str] = {}
+        self._durations: OrderedDict[str, deque[float]] = OrderedDict()
+        self._max_runs = max_runs
+        self._max_events = max_events
+
+    async def create_run(self, record: RunRecord) -> Created:
+        """See :class:`~failsoft.stores.protocols.RunStore`."""
+        return self._create(record)
+
+    def _create(self, record: RunRecord) -> Created:
+        key = (record.tenant, record.idempotency_key)
+        if record.idempotency_key is not None:
+            earlier = self._keys.get(key)
+            if earlier is not None:
+                row = self._rows[earlier]
+                if row.record.body_hash != record.body_hash:
+                    raise IdempotencyConflict(
+                        "this Idempotency-Key was used with another request", param="Idempotency-Key", run_id=earlier
+                    )
+                return Created(earlier, row.epoch, existing=True)
+        if record.run in self._rows:
+            raise StoreConflict(f"there is a run {record.run} already")
+        if record.idempotency_key is not None:
+            self._keys[key] = record.run
+        self._rows[record.run] = _Row(record, 1, record.node)
+        return Created(record.run, 1)
+
+    async def write(self, writes: Sequence[Write]) -> list[FailsoftError | None]:
+        """See :class:`~failsoft.stores.protocols.RunStore`."""
+        return [self._write(write) for write in writes]
+
+    def _write(self, write: Write) -> FailsoftError | None:
+        if isinstance(write, CreateRun):
+            try:
+                self._create(write.record)
+            except FailsoftError as error:
+                return error
+            return None
+        row = self._rows.get(write.run)
+        if row is None:
+            return StoreConflict(f"there is no run {write.run}")
+        if row.terminal is not None:
+            return StoreConflict(f"run {write.run} has ended as {row.terminal}")
+        if row.epoch != write.epoch:
+            return StoreConflict(f"run {write.run} is at epoch {row.epoch}, not {write.epoch}")
+        if isinstance(write, AppendEvents):
+            row.events.extend(write.events)
+            del row.events[: -self._max_events]
+        elif isinstance(write, FinishTask):
+            row.tasks[write.record.task] = write.record
+        elif isinstance(write, SaveSnapshot):
+            row.state, row.snapshot = write.state, write.data
+        else:
+            row.state = row.terminal = write.terminal
+            row.result = write.result
+            self._ended.append(write.run)
+            self._forget()
+        return None
+
+    def _forget(self) -> None:
+        while len(self._ended) > self._max_runs:
+            row = self._rows.pop(self._ended.popleft())
+            if row.record.idempotency_key is not None:
+                self._keys.pop((row.record.tenant, row.record.idempotency_key), None)
+
+    async def acquire(self, run: str, node: str, *, expected: int | None = None) -> int:
+        """See :class:`~failsoft.stores.protocols.RunStore`."""
+        row = self._rows.get(run)
+        if row is None:
+            raise NotFound(f"there is no run {run}")
+        if row.terminal is not None or (expected is not None and row.epoch != expected):
+            raise StoreConflict(f"run {run} is at epoch {row.epoch} and {row.terminal or 'running'}")
+        row.epoch += 1
+        row.node = node
+        return row.epoch
+
+    async def load_run(self, run: str, *, tenant: str | None = None) -> StoredRun | None:
+        """See :class:`~failsoft.stores.protocols.RunStore`."""
+        row = self._rows.get(run)
+        if row is None or (tenant is not None and row.record.tenant != tenant):
+            return None
+        return StoredRun(
+            row.record,
+            row.epoch,
+            row.node,
+            row.state,
+            dict(row.snapshot),
+            row.terminal,
+            row.result,
+            dict(row.tasks),
+            tuple(row.events),
+        )
+
+    async def record_durations(self, durations: Sequence[Duration]) -> None:
+        """See :class:`~failsoft.stores.protocols.RunStore`."""
+        for one in durations:
+            kept = self._durations.get(one.key)
+            if kept is None:
+                kept = self._durations[one.key] = deque(maxlen=DURATIONS_PER_KEY)
+                if len(self._durations) > DURATION_KEYS:
+                    self._durations.popitem(last=False)
+            kept.append(one.seconds)
+
+    async def durations(self) -> Mapping[str, Sequence[float]]:
+        """See :class:`~failsoft.stores.protocols.RunStore`."""
+        return {key: tuple(kept) for key, kept in self._durations.items()}
+
+    async def aclose(self) -> None:
+        """Nothing to do."""
+
+    def __repr__(self) -> str:
+        return f"<MemoryStore runs={len(self._rows)}>"
