@@ -15,6 +15,7 @@ import inspect
 import ipaddress
 import sys
 from collections.abc import Callable, Coroutine, Generator
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -141,19 +142,21 @@ class Network:
 class Blocking:
     """Blocking calls on a running loop are errors, in our code, in tests and in libraries alike."""
 
-    # Where blocking is allowed, each with its reason.
+    # Where blocking is allowed on a loop, each with its reason.
     ALLOWED = (
-        # Reading a source line for a traceback or a warning; happens once per file and only on failure.
-        ("os.stat", "linecache.py", {"updatecache", "checkcache", "lazycache"}),
-        ("io.BufferedReader.read", "tokenize.py", {"open", "detect_encoding", "read_or_readline"}),
-        ("io.TextIOWrapper.read", "linecache.py", {"updatecache"}),
         # Importing on first use: a cost of the first call only, and the interpreter's own lock.
-        ("io.BufferedReader.read", "<frozen importlib._bootstrap>", {"_find_and_load"}),
-        ("os.listdir", "<frozen importlib._bootstrap>", {"_find_and_load"}),
-        ("os.getcwd", "<frozen importlib._bootstrap>", {"_find_and_load"}),
+        ("<frozen importlib._bootstrap>", "_find_and_load"),
+        # Reading a source line for a traceback or a warning; happens once per file and only on failure.
+        ("linecache.py", "updatecache"),
+        # Starting a process opens /dev/null and pipes.
+        ("asyncio/base_events.py", "subprocess_exec"),
+        ("asyncio/base_events.py", "subprocess_shell"),
         # pytest's own work while a test's frame is on the stack.
-        ("os.getcwd", "_pytest/_code/code.py", {"repr_traceback", "getrepr"}),
+        ("_pytest/_code/code.py", "repr_traceback"),
     )
+    # Replacing these two crashes the interpreter at exit when standard output is buffered. What they would see,
+    # writing to a file, begins with opening it, which is seen below.
+    NOT_REPLACED = ("io.BufferedWriter.write", "io.TextIOWrapper.write")
 
     def __init__(self, refusals: Refusals) -> None:
         class RecordedBlockingError(blockbuster.BlockingError):
@@ -162,24 +165,44 @@ class Blocking:
                 refusals.seen.append(f"blocking call to {func} on a running event loop")
 
         # The detector looks its error class up here; recording makes swallowed errors fail the test, too.
-        blockbuster.BlockingError = RecordedBlockingError  # type: ignore[misc]
+        blockbuster.BlockingError = self.error = RecordedBlockingError  # type: ignore[misc]
         self.detector = BlockBuster()
-        for call, file, functions in self.ALLOWED:
-            self.detector.functions[call].can_block_in(file, functions)
+        for name in self.NOT_REPLACED:
+            del self.detector.functions[name]
+        for function in self.detector.functions.values():
+            for file, caller in self.ALLOWED:
+                function.can_block_in(file, caller)
         self.detector.activate()
+        self.active = True
+        sys.addaudithook(self._audit)
+
+    def _audit(self, event: str, args: tuple[Any, ...]) -> None:
+        """The detector does not see that a file is opened; the interpreter does."""
+        if event != "open" or not self.active or isinstance(args[0], int) or asyncio._get_running_loop() is None:
+            return
+        frame: FrameType | None = sys._getframe()
+        while frame is not None:
+            for file, caller in self.ALLOWED:
+                if frame.f_code.co_name == caller and frame.f_code.co_filename.endswith(file):
+                    return
+            frame = frame.f_back
+        raise self.error("open")
 
     def pytest_unconfigure(self) -> None:
+        self.active = False
         self.detector.deactivate()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         if item.get_closest_marker("may_block") is None:
             return (yield)
+        self.active = False
         self.detector.deactivate()
         try:
             return (yield)
         finally:
             self.detector.activate()
+            self.active = True
 
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         mark = item.get_closest_marker("may_block")

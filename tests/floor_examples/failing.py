@@ -75,6 +75,12 @@ async def test_reads_a_file_on_the_loop():
 
 
 @LOOPS
+async def test_writes_a_file_on_the_loop(tmp_path):
+    with swallowed:
+        (tmp_path / "x").write_text("x")
+
+
+@LOOPS
 async def test_waits_for_a_lock_on_the_loop():
     lock = threading.Lock()
     with lock, swallowed:

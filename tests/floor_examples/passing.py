@@ -1,6 +1,7 @@
 """Small tests that must pass: what the guards allow. Run by test_floor.py, not collected by itself."""
 
 import asyncio
+import sys
 import threading
 import time
 
@@ -47,6 +48,19 @@ async def test_blocks_in_a_thread():
 @pytest.mark.realtime
 async def test_blocks_in_a_thread_in_real_time():
     await asyncio.to_thread(time.sleep, 0.01)
+
+
+@pytest.mark.realtime
+async def test_starts_a_process():
+    process = await asyncio.create_subprocess_exec("true", stdin=asyncio.subprocess.DEVNULL)
+    assert await process.wait() == 0
+
+
+async def test_imports_on_first_use():
+    sys.modules.pop("colorsys", None)
+    import colorsys
+
+    assert colorsys.rgb_to_hsv(0, 0, 0)
 
 
 async def test_takes_a_free_lock():
