@@ -8,7 +8,21 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-LAYERS = ["base", "kernel", "tools", "stores", "telemetry", "runs", "testing", "server", "cli", "drills", "examples"]
+LAYERS = [
+    "base",
+    "kernel",
+    "tools",
+    "stores",
+    "telemetry",
+    "runs",
+    "testing",
+    "config",
+    "app",
+    "server",
+    "cli",
+    "drills",
+    "examples",
+]
 VIOLATIONS = {
     "kernel": ("from failsoft import runs", "failsoft.kernel -> failsoft.runs"),
     "base": ("import aiohttp", "failsoft.base imports aiohttp"),
