@@ -1,0 +1,70 @@
+"""The HTTP port: what models, tools and webhooks need of an HTTP client, and nothing of any particular one.
+
+Transports map connection failures onto :class:`~failsoft.base.errors.DownstreamUnavailable` and a body that ends
+early onto :class:`~failsoft.base.errors.StreamCut`; a status is never an error here. They set no time limits of their
+own: whoever calls is under a guard and a deadline, and cancelling the caller closes the connection at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Protocol, runtime_checkable
+
+__all__ = ["HttpRequest", "HttpResponse", "Transport"]
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
+    """A request. ``downstream`` chooses the connection pool: none can use up another's connections.
+
+    Redirects are not followed unless ``redirects`` is more than 0, the number allowed.
+    """
+
+    method: str
+    url: str
+    headers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    body: bytes | None = None
+    downstream: str = "default"
+    redirects: int = 0
+
+
+class HttpResponse(Protocol):
+    """A response whose head has arrived; the body comes in pieces as they arrive."""
+
+    @property
+    def status(self) -> int:
+        """The status code."""
+        ...
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers, names in lower case; repeated ones joined with commas."""
+        ...
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        """The body as it arrives, without its transfer and content encodings; ``StreamCut`` when it breaks off."""
+        ...
+
+    async def read(self, limit: int) -> bytes:
+        """The whole body; raises :class:`~failsoft.base.errors.MalformedResult` when it has more than `limit` bytes."""
+        ...
+
+
+@runtime_checkable
+class Transport(Protocol):
+    """Sends requests. Used as ``async with transport.send(request) as response``."""
+
+    def send(self, request: HttpRequest) -> AbstractAsyncContextManager[HttpResponse]:
+        """Sends a request and gives the response once its head has arrived.
+
+        Leaving the context before the body was read to its end closes the connection, so that the far side stops
+        working.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Closes all connections."""
+        ...

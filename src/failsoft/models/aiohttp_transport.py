@@ -1,0 +1,121 @@
+"""The HTTP port by aiohttp: one connection pool per downstream, closed at once when its caller is cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Final
+
+import aiohttp
+
+from failsoft.base.errors import DownstreamUnavailable, MalformedResult, StreamCut
+from failsoft.base.transport import HttpRequest, HttpResponse
+
+__all__ = ["AiohttpTransport"]
+
+_NO_TIMEOUT: Final = aiohttp.ClientTimeout(total=None, connect=None, sock_read=None, sock_connect=None)
+"""Limits are the guard's; a second set of them in the client would fire first and blame the wrong one."""
+
+
+class _Response:
+    """An aiohttp response as the port sees it."""
+
+    __slots__ = ("_response", "headers")
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+        headers: dict[str, str] = {}
+        for name, value in response.headers.items():
+            key = name.lower()
+            headers[key] = f"{headers[key]}, {value}" if key in headers else value
+        self.headers: Mapping[str, str] = headers
+
+    @property
+    def status(self) -> int:
+        """The status code."""
+        return self._response.status
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """See :class:`~failsoft.base.transport.HttpResponse`."""
+        try:
+            async for chunk in self._response.content.iter_any():
+                yield chunk
+        except (aiohttp.ClientError, ConnectionError, EOFError) as error:
+            raise StreamCut(f"the body broke off: {type(error).__name__}") from error
+
+    async def read(self, limit: int) -> bytes:
+        """See :class:`~failsoft.base.transport.HttpResponse`."""
+        parts: list[bytes] = []
+        size = 0
+        async for chunk in self.chunks():
+            size += len(chunk)
+            if size > limit:
+                raise MalformedResult(f"the body has more than {limit} bytes")
+            parts.append(chunk)
+        return b"".join(parts)
+
+
+class AiohttpTransport:
+    """Keeps at most ``connections`` connections per downstream; made sessions belong to the running loop.
+
+    ``trust_env`` obeys the proxy variables of the environment.
+    """
+
+    def __init__(self, *, connections: int = 100, keepalive: float = 30.0, trust_env: bool = False) -> None:
+        self._connections = connections
+        self._keepalive = keepalive
+        self._trust_env = trust_env
+        self._sessions: dict[str, aiohttp.ClientSession] = {}
+        self._closed = False
+
+    def _session(self, downstream: str) -> aiohttp.ClientSession:
+        session = self._sessions.get(downstream)
+        if session is None or session.closed:
+            session = self._sessions[downstream] = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(
+                    limit=self._connections, limit_per_host=self._connections, keepalive_timeout=self._keepalive
+                ),
+                timeout=_NO_TIMEOUT,
+                trust_env=self._trust_env,
+                cookie_jar=aiohttp.DummyCookieJar(),
+            )
+        return session
+
+    @asynccontextmanager
+    async def send(self, request: HttpRequest) -> AsyncIterator[HttpResponse]:
+        """See :class:`~failsoft.base.transport.Transport`."""
+        if self._closed:
+            raise RuntimeError("the transport is closed")
+        try:
+            response = await self._session(request.downstream).request(
+                request.method,
+                request.url,
+                headers=dict(request.headers),
+                data=request.body,
+                allow_redirects=request.redirects > 0,
+                max_redirects=max(1, request.redirects),
+            )
+        except aiohttp.InvalidURL as error:
+            raise DownstreamUnavailable(f"the URL is not valid: {error}", downstream=request.downstream) from error
+        except (aiohttp.ClientError, ConnectionError, OSError) as error:
+            raise DownstreamUnavailable(
+                f"connection failed: {type(error).__name__}", downstream=request.downstream
+            ) from error
+        try:
+            yield _Response(response)
+        finally:
+            # A connection whose body was read to its end has gone back to the pool by itself; any other is closed.
+            response.close()
+
+    async def aclose(self) -> None:
+        """Closes all pools."""
+        self._closed = True
+        sessions, self._sessions = list(self._sessions.values()), {}
+        for session in sessions:
+            await session.close()
+        if sessions:
+            await asyncio.sleep(0)  # transports close in the loop's next pass
+
+    def __repr__(self) -> str:
+        return f"<AiohttpTransport pools={list(self._sessions)}>"

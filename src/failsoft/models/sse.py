@@ -1,0 +1,86 @@
+"""Server-sent events from bytes, however they were cut: the format of the HTML standard, section 9.2.6."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import AsyncIterator, Iterator
+from typing import Final, NamedTuple
+
+from failsoft.base.errors import MalformedResult
+
+__all__ = ["SseEvent", "SseParser", "events"]
+
+_MAX: Final = 4_000_000
+"""Characters of one event; a peer that never ends a line must not fill the memory."""
+
+
+class SseEvent(NamedTuple):
+    """One event; ``event`` is ``message`` when the stream gave no name."""
+
+    data: str
+    event: str = "message"
+    id: str | None = None
+
+
+class SseParser:
+    """Takes bytes, gives events. Characters and line ends may be split anywhere; comments are skipped."""
+
+    __slots__ = ("_buffer", "_cr", "_data", "_decoder", "_event", "_id", "_size", "_start")
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._buffer = ""
+        self._data: list[str] = []
+        self._size = 0
+        self._event = "message"
+        self._id: str | None = None
+        self._start = True
+        self._cr = False
+
+    def feed(self, chunk: bytes) -> Iterator[SseEvent]:
+        """The events that this piece completes. Raises :class:`MalformedResult` for an event of more than 4 MB."""
+        text = self._decoder.decode(chunk)
+        if not text:
+            return
+        if self._start:
+            text = text.removeprefix("\ufeff")
+            self._start = False
+        if self._cr:  # the line ended with the carriage return of the last piece; its line feed belongs to it
+            text = text.removeprefix("\n")
+            self._cr = False
+        self._cr = text.endswith("\r")
+        lines = (self._buffer + text).replace("\r\n", "\n").replace("\r", "\n").split("\n")
+        self._buffer = lines.pop()
+        for line in lines:
+            event = self._line(line)
+            if event is not None:
+                yield event
+        if len(self._buffer) + self._size > _MAX:
+            raise MalformedResult(f"an event of the stream has more than {_MAX} characters")
+
+    def _line(self, line: str) -> SseEvent | None:
+        if not line:
+            if not self._data:
+                self._event = "message"
+                return None
+            event = SseEvent("\n".join(self._data), self._event, self._id)
+            self._data, self._size, self._event = [], 0, "message"
+            return event
+        name, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if name == "data":
+            self._data.append(value)
+            self._size += len(value) + 1
+        elif name == "event":
+            self._event = value
+        elif name == "id" and "\0" not in value:
+            self._id = value
+        return None
+
+
+async def events(chunks: AsyncIterator[bytes]) -> AsyncIterator[SseEvent]:
+    """The events of a body as it arrives; one that the body's end cuts off is dropped, as the standard says."""
+    parser = SseParser()
+    async for chunk in chunks:
+        for event in parser.feed(chunk):
+            yield event
