@@ -41,13 +41,27 @@ demo: $(VENV) ## Ask two questions, then one again with a dependency that hangs
 test: $(VENV) ## Run the whole test-suite
 	$(BIN)/python -m pytest -n 2 $(ARGS)
 
-.PHONY: check
-check: $(VENV) ## Format, lint, types, layers, documentation
+CHECKS := check-format check-lint check-types check-layers check-docs check-pins
+.PHONY: check $(CHECKS)
+check: $(VENV) ## Format, lint, types, layers, documentation, pins: all of them, then fail if one did
+	@$(MAKE) --no-print-directory --keep-going $(CHECKS)
+
+check-format: $(VENV)
 	$(BIN)/ruff format --check .
+
+check-lint: $(VENV)
 	$(BIN)/ruff check .
+
+check-types: $(VENV)
 	$(BIN)/mypy
+
+check-layers: $(VENV)
 	$(BIN)/lint-imports
+
+check-docs: $(VENV)
 	$(BIN)/python scripts/docs_parity.py
+
+check-pins: $(VENV)
 	$(BIN)/python scripts/lock.py --check
 
 .PHONY: fix

@@ -1,6 +1,7 @@
 """House rules that a reader would otherwise have to watch for (CONTRIBUTING.md says why each is there)."""
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -16,6 +17,11 @@ LINES = 600
 every_module = pytest.mark.parametrize("module", MODULES, ids=[str(path.relative_to(SOURCE)) for path in MODULES])
 
 
+@functools.cache
+def parsed(module: Path) -> ast.Module:
+    return ast.parse(module.read_text())
+
+
 def words(name: str) -> str:
     """A name's words: PoolManager and pool_manager both give 'pool manager'."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|_", " ", name).lower()
@@ -25,7 +31,7 @@ def names_defined(module: Path) -> list[str]:
     definitions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     return [
         module.stem,
-        *(node.name for node in ast.walk(ast.parse(module.read_text())) if isinstance(node, definitions)),
+        *(node.name for node in ast.walk(parsed(module)) if isinstance(node, definitions)),
     ]
 
 
@@ -46,7 +52,7 @@ def test_long_modules_give_their_reason(module):
 def test_randomness_is_injected(module):
     drawn = [
         f"line {node.lineno}: random.{node.attr}"
-        for node in ast.walk(ast.parse(module.read_text()))
+        for node in ast.walk(parsed(module))
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "random"
         if node.attr not in {"Random", "SystemRandom"}
     ]  # fmt: skip
@@ -60,7 +66,7 @@ def test_init_re_exports_and_nothing_else(module):
     allowed = (ast.Import, ast.ImportFrom)
     other = [
         ast.unparse(node)
-        for node in ast.parse(module.read_text()).body
+        for node in parsed(module).body
         if not isinstance(node, allowed)
         and not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
         and not (isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in {"__all__", "__version__"})
