@@ -18,6 +18,9 @@ __all__ = ["bounded_protocol"]
 HEADER_SECONDS = 10.0
 """How long a client may take from connecting, or from a first byte, to the end of its headers."""
 
+LINGER_SECONDS = 0.5
+"""How long a refused client may still send before its connection is closed."""
+
 _REASONS = {400: b"Bad Request", 408: b"Request Timeout", 431: b"Request Header Fields Too Large"}
 
 
@@ -27,6 +30,7 @@ class _BoundedProtocol(HttpToolsProtocol):
     _head_bytes = 0
     _in_head = True
     _head_timer: asyncio.TimerHandle | None = None
+    _refused = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in the base class
         super().connection_made(transport)
@@ -37,7 +41,7 @@ class _BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self.transport.is_closing():
+        if self._refused or self.transport.is_closing():
             return
         if self._in_head:
             # Counted before parsing, so that nothing oversized is kept; a body's first bytes in the same segment are
@@ -68,7 +72,7 @@ class _BoundedProtocol(HttpToolsProtocol):
 
     def _too_slow(self) -> None:
         self._head_timer = None
-        if not self.transport.is_closing() and self._in_head:
+        if not self._refused and not self.transport.is_closing() and self._in_head:
             if self._head_bytes:
                 self._refuse(408, "request_timeout", f"no complete request within {HEADER_SECONDS:g} s")
             else:
@@ -80,8 +84,16 @@ class _BoundedProtocol(HttpToolsProtocol):
             b"HTTP/1.1 %d %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
             % (status, _REASONS[status], len(body))
         )
+        self._refused = True
+        self._stop_head_timer()
         self.transport.write(head + body)
-        self.transport.close()
+        if self.transport.can_write_eof():
+            # What still comes is thrown away for a moment: closing now would reset the connection, and the answer
+            # with it.
+            self.transport.write_eof()
+            self._head_timer = self.loop.call_later(LINGER_SECONDS, self.transport.close)
+        else:
+            self.transport.close()
 
     def _stop_head_timer(self) -> None:
         if self._head_timer is not None:

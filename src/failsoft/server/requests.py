@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import uuid
+from collections.abc import AsyncGenerator
 from typing import Annotated, Literal
 
 from fastapi import Request
@@ -19,6 +21,11 @@ __all__ = ["RunBody", "budget_of", "read_body", "request_id", "run_body"]
 
 BODY_SECONDS = 10.0
 """How long a client may take to send its body."""
+
+DISCARDED_BYTES = 4 << 20
+DISCARDED_SECONDS = 1.0
+"""How much of a body that is too large is read, and thrown away, before it is refused: a client that still sends
+when its connection is closed sees a reset connection in place of the answer that says why."""
 
 _REQUEST_ID = re.compile(r"[\w.:/+=~-]{1,128}", re.ASCII)
 
@@ -48,20 +55,36 @@ class RunBody(BaseModel):
 async def read_body(request: Request, limit: int) -> bytes:
     """The whole body, never more than `limit` bytes of it."""
     declared = request.headers.get("content-length")
-    if declared is not None and declared.isdecimal() and int(declared) > limit:
-        raise _too_large(limit)
+    too_large = declared is not None and declared.isdecimal() and int(declared) > limit
+    if too_large and request.headers.get("expect") is not None:
+        raise _too_large(limit)  # it waits for a word before it sends
     body = bytearray()
+    parts = request.stream()
     try:
         async with asyncio.timeout(BODY_SECONDS):
-            async for part in request.stream():
+            while not too_large:
+                part = await anext(parts, None)
+                if part is None:
+                    return bytes(body)
                 body += part
-                if len(body) > limit:
-                    raise _too_large(limit)
+                too_large = len(body) > limit
+        body.clear()
+        await _discard(parts)
     except TimeoutError:
         raise RequestTimeout(f"the body did not come within {BODY_SECONDS:g} s") from None
     except ClientDisconnect:
         raise RequestTimeout("the client went away before its body was complete") from None
-    return bytes(body)
+    raise _too_large(limit)
+
+
+async def _discard(parts: AsyncGenerator[bytes, None]) -> None:
+    seen = 0
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(DISCARDED_SECONDS):
+            async for part in parts:
+                seen += len(part)
+                if seen > DISCARDED_BYTES:
+                    return
 
 
 def _too_large(limit: int) -> BodyTooLarge:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 from starlette.responses import Response
@@ -33,19 +33,32 @@ def frame(body: Mapping[str, Any], *, event_id: str | None = None) -> bytes:
 class EventStream(Response):
     """Sends `frames` as they come, a comment every `heartbeat` seconds of silence, and stops when the client goes.
 
-    The iterator is closed when the stream ends, for whatever reason: its ``finally`` is where a run is let go.
+    However the stream ends, the iterator is closed and ``on_end`` called: that is where a run is let go.
     """
 
     def __init__(
-        self, frames: AsyncIterator[bytes], *, heartbeat: float, headers: Mapping[str, str] | None = None
+        self,
+        frames: AsyncIterator[bytes],
+        *,
+        heartbeat: float,
+        headers: Mapping[str, str] | None = None,
+        on_end: Callable[[], object] | None = None,
     ) -> None:
         super().__init__(headers={**HEADERS, **(headers or {})})
         del self.headers["content-length"]
         self._frames = frames
         self._heartbeat = heartbeat
+        self._on_end = on_end
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Runs the stream to its end or the client's."""
+        try:
+            await self._stream(receive, send)
+        finally:
+            if self._on_end is not None:
+                self._on_end()
+
+    async def _stream(self, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         # The headers go out at once, before the first event: a client knows that it was accepted.
         await send({"type": "http.response.body", "body": HEARTBEAT, "more_body": True})

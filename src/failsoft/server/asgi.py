@@ -1,0 +1,77 @@
+"""The HTTP server's parts put together: routes, errors, request ids."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+from fastapi.responses import JSONResponse
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from failsoft import __version__
+from failsoft.app import App
+from failsoft.server.downstreams import downstreams_view
+from failsoft.server.errors import install_errors
+from failsoft.server.requests import request_id
+from failsoft.server.routes import PlainRoute
+from failsoft.server.runs_api import runs_router
+
+__all__ = ["Readiness", "make_api"]
+
+
+class Readiness:
+    """Whether new requests are welcome; ``why`` says why not."""
+
+    def __init__(self) -> None:
+        self.why: str | None = None
+
+
+def make_api(app: App, readiness: Readiness | None = None) -> ASGIApp:
+    """The ASGI application that serves `app`, which must be running."""
+    ready = readiness if readiness is not None else Readiness()
+    api = FastAPI(
+        title="Failsoft",
+        version=__version__,
+        description="Answers within the client's time budget, whatever is slow or broken behind it.",
+        docs_url=None,
+        redoc_url=None,
+    )
+    api.router.route_class = PlainRoute
+    install_errors(api)
+    api.include_router(runs_router(app))
+
+    @api.get("/v1/downstreams", tags=["operating"], summary="Breakers, permits, who waits and who holds")
+    async def downstreams(request: Request) -> JSONResponse:
+        return JSONResponse(downstreams_view(app.kernel))
+
+    @api.get("/health/liveness", tags=["operating"], summary="Whether the process answers")
+    async def liveness(request: Request) -> JSONResponse:
+        return JSONResponse({"status": "alive"})
+
+    @api.get("/health/readiness", tags=["operating"], summary="Whether new requests are welcome")
+    async def readiness_view(request: Request) -> JSONResponse:
+        if ready.why is not None:
+            return JSONResponse({"status": "not_ready", "why": ready.why}, status_code=503)
+        return JSONResponse({"status": "ready", "agents": list(app.agents.names)})
+
+    return _Identified(api)
+
+
+class _Identified:
+    """Gives every response its request's id, the client's own when it sent a sound one."""
+
+    def __init__(self, inner: ASGIApp) -> None:
+        self._inner = inner
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._inner(scope, receive, send)
+            return
+        identity = request_id(Request(scope))
+
+        async def identified(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message)["x-request-id"] = identity
+            await send(message)
+
+        await self._inner(scope, receive, identified)

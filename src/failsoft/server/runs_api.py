@@ -1,0 +1,141 @@
+"""The runs API: ask and wait, ask and watch, look, cancel.
+
+A client that waits gets one JSON object; one that streams gets AG-UI events. When it goes away its run is cancelled,
+unless the request or the settings say ``continue``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+
+from failsoft.app import App
+from failsoft.base.errors import FailsoftError, NotFound
+from failsoft.runs.result import RunRequest, RunResult
+from failsoft.runs.run import RunHandle
+from failsoft.runs.state import RunState
+from failsoft.server.agui import Projection
+from failsoft.server.errors import error_response
+from failsoft.server.requests import RunBody, budget_of, read_body, run_body
+from failsoft.server.routes import PlainRoute
+from failsoft.server.schemas import ERROR_RESPONSES, RUN_RESPONSES, RunView
+from failsoft.server.sse import EventStream
+
+__all__ = ["runs_router"]
+
+_BODY = {"requestBody": {"required": True, "content": {"application/json": {"schema": RunBody.model_json_schema()}}}}
+
+
+def runs_router(app: App) -> APIRouter:
+    """The routes under ``/v1/runs``."""
+    router = APIRouter(prefix="/v1/runs", tags=["runs"], route_class=PlainRoute)
+    settings = app.settings.server
+
+    @router.post("", summary="Ask a question", responses=RUN_RESPONSES, openapi_extra=_BODY, response_model=None)
+    async def create(request: Request) -> Response:
+        """Answers within the budget, in full or degraded; with ``stream`` the run's events as they come."""
+        body = run_body(await read_body(request, settings.max_body))
+        budget = budget_of(body, request, maximum=app.settings.run.maximum_budget)
+        handle = app.start(
+            RunRequest(
+                input=body.input,
+                agent=body.agent,
+                budget_ms=None if budget is None else budget * 1000,
+            )
+        )
+        stay = (body.on_disconnect or settings.on_disconnect) == "continue"
+        headers = {"x-run-id": handle.run_id}
+        if body.stream:
+            return EventStream(
+                _frames(handle),
+                heartbeat=settings.heartbeat,
+                headers=headers,
+                on_end=None if stay else handle.cancel,
+            )
+        result = await _waited(handle, request, stay=stay)
+        if result is None:
+            return Response(status_code=499)  # nobody is there to read it
+        return _answer(result, headers)
+
+    @router.get("/{run_id}", summary="A run as it stands", responses=ERROR_RESPONSES, response_model=RunView)
+    async def read(request: Request, run_id: str) -> Any:
+        """The result of a run that has ended, or the state, plan and tasks of one that runs."""
+        return JSONResponse(_view(_found(app, run_id)))
+
+    @router.post("/{run_id}/cancel", summary="Cancel a run", responses=ERROR_RESPONSES, response_model=RunView)
+    async def cancel(request: Request, run_id: str) -> Any:
+        """Cancels a run; one that has ended is returned as it is."""
+        handle = _found(app, run_id)
+        handle.cancel()
+        return JSONResponse(_view(handle))
+
+    return router
+
+
+def _found(app: App, run_id: str) -> RunHandle:
+    handle = app.run(run_id)
+    if handle is None:
+        raise NotFound(f"there is no run {run_id[:80]!r}", param="run_id")
+    return handle
+
+
+async def _waited(handle: RunHandle, request: Request, *, stay: bool) -> RunResult | None:
+    """The run's result; None when the client went away before."""
+    async with asyncio.TaskGroup() as tasks:
+        ending = tasks.create_task(handle.result())
+        gone = tasks.create_task(_gone(request))
+        try:
+            await asyncio.wait((ending, gone), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            # Also when the server gives this request up at its own end.
+            if not handle.done and not stay:
+                handle.cancel()
+            if not handle.done:
+                ending.cancel()
+            gone.cancel()
+    return handle.result_now()
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _frames(handle: RunHandle) -> AsyncIterator[bytes]:
+    projection = Projection(handle.run_id)
+    async for event in handle.events():
+        if frames := projection.frames(event, handle.result_now()):
+            yield frames
+
+
+def _answer(result: RunResult, headers: dict[str, str]) -> Response:
+    """An answer, complete or degraded, is 200; a run that failed gives its error's status, with the run's id in it."""
+    error: FailsoftError | None = result.error
+    if result.status in (RunState.COMPLETED, RunState.DEGRADED) or error is None:
+        return JSONResponse(result.to_dict(), headers=headers)
+    response = error_response(error)
+    response.headers.update(headers)
+    return response
+
+
+def _view(handle: RunHandle) -> dict[str, Any]:
+    result = handle.result_now()
+    if result is not None:
+        return result.to_dict()
+    progress = handle.progress()
+    return {
+        "run_id": handle.run_id,
+        "agent": handle.request.agent,
+        "status": str(handle.state),
+        "answer": None,
+        "provenance": None,
+        "elapsed_ms": round((handle.budget - handle.remaining()) * 1000, 3),
+        "budget_ms": round(handle.budget * 1000, 3),
+        "tasks": [task.to_dict() for task in handle.tasks()],
+        "progress": None if progress is None else progress.to_dict(),
+        "error": None,
+    }
