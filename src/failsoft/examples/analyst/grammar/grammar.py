@@ -1,0 +1,476 @@
+"""Reads a question into an intent, from nothing but the table's own names, values and days. See ``docs/questions.md``."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal, cast
+
+from failsoft.examples.analyst.grammar.conditions import Conditions, FoundValue, complement, typed
+from failsoft.examples.analyst.grammar.groupings import Asked, Groupings, auto_grain
+from failsoft.examples.analyst.grammar.measures import Measures, is_unknown, truth_filter
+from failsoft.examples.analyst.grammar.mentions import Sentence, read_words
+from failsoft.examples.analyst.grammar.schema import SchemaIndex
+from failsoft.examples.analyst.grammar.timeline import Timeline, TimeReading
+from failsoft.examples.analyst.grammar.wording import QuestionError, Voice, read_back
+from failsoft.examples.analyst.grammar.words import Word, clean
+from failsoft.examples.analyst.spec import Column, Filter, Grain, Group, Intent, Measure, Query, TableProfile
+
+MAX_QUESTION = 10_000
+"""Characters of the longest question that is read."""
+MAX_WORDS = 1_500
+"""Words of the longest question that is read: far more than a question has, and a bound on the work."""
+
+Language = Literal["en", "zh"]
+
+
+class Grammar:
+    """The grammar for some tables; the index is built once, :meth:`read` is pure and does no I/O."""
+
+    def __init__(self, profiles: Sequence[TableProfile]) -> None:
+        if not profiles:
+            raise QuestionError("no_table", "There is no table to ask about.", param="profiles")
+        self._schemas = tuple(SchemaIndex(profile) for profile in profiles)
+
+    def __repr__(self) -> str:
+        return f"<Grammar of {', '.join(schema.profile.table for schema in self._schemas)}>"
+
+    def read(self, question: str, *, today: dt.date | None = None) -> Intent:
+        """The question as an intent; raises :class:`QuestionError` and nothing else, whatever the text."""
+        if not question.strip():
+            raise QuestionError("empty_question", "The question is empty.")
+        if len(question) > MAX_QUESTION:
+            raise QuestionError(
+                "question_too_long", f"The question has {len(question)} characters; at most {MAX_QUESTION} are read."
+            )
+        text = clean(question)
+        best: tuple[float, SchemaIndex, list[Word], list[tuple[str, str]]] | None = None
+        for schema in self._schemas:
+            words, corrections = read_words(text, schema)
+            fit = _fit(words, schema)
+            if best is None or fit > best[0]:
+                best = (fit, schema, words, corrections)
+        if best is None:
+            raise AssertionError("no table")
+        _, schema, words, corrections = best
+        if not any(word.kind != "symbol" for word in words):
+            raise QuestionError("empty_question", "The question has no words.")
+        if len(words) > MAX_WORDS:
+            raise QuestionError(
+                "question_too_long", f"The question has {len(words)} words; at most {MAX_WORDS} are read."
+            )
+        return _Reading(text, words, schema, corrections, today).intent()
+
+
+def read_question(question: str, profiles: Sequence[TableProfile], *, today: dt.date | None = None) -> Intent:
+    """Read one question. For several questions about the same tables keep a :class:`Grammar`."""
+    return Grammar(profiles).read(question, today=today)
+
+
+def _fit(words: Sequence[Word], schema: SchemaIndex) -> float:
+    """How much of a question a table knows, to choose between tables."""
+    fit = 0.0
+    for word in words:
+        if word.columns or any(not hit.partial for hit in word.values):
+            fit += 2
+        elif any(f"c:{concept}" in schema.by_atom for concept in word.concepts) or word.values:
+            fit += 1
+        if word.stem in schema.row_nouns:
+            fit += 1.5
+    return fit
+
+
+def language_of(words: Sequence[Word]) -> Language:
+    """Chinese when the words around the names of columns and values are."""
+    chinese = latin = 0
+    for strict in (True, False):
+        for word in words:
+            if strict and (word.columns or word.values):
+                continue
+            if word.kind == "cjk":
+                chinese += len(word.text)
+            elif word.kind == "word" and word.number is None:
+                latin += 1
+        if chinese or latin:
+            break
+    return "zh" if chinese > latin else "en"
+
+
+class _Reading:
+    """One question on its way."""
+
+    def __init__(
+        self,
+        text: str,
+        words: list[Word],
+        schema: SchemaIndex,
+        corrections: Sequence[tuple[str, str]],
+        today: dt.date | None,
+    ) -> None:
+        self.words = words
+        self.schema = schema
+        self.language = language_of(words)
+        self.voice = Voice(self.language)
+        self.sentence = Sentence(words, schema, self.language, text)
+        for written, read in corrections:
+            self.sentence.note(f"'{written}' is read as '{read}'.", f"“{written}”按“{read}”理解。")
+        self.conditions = Conditions(self.sentence)
+        self.conditions.read_numbers()
+        self.timeline = Timeline(self.sentence, self._time_column(), today)
+        self.conditions.read_values()
+        self.groupings = Groupings(self.sentence)
+
+    def _time_column(self) -> Column | None:
+        """The table's time, or another time column that the question names."""
+        for mention in self.sentence.mentions:
+            times = mention.columns("time")
+            if len(times) == 1 and times[0].literal and mention.end - mention.start > 1 and len(mention.hits) == 1:
+                return times[0].column
+        return self.schema.time
+
+    # --- the parts -----------------------------------------------------------------------------------------------
+
+    def intent(self) -> Intent:
+        """All parts together."""
+        self.groupings.read()
+        pair = self._pair_of_values()
+        grouped = self.groupings.by_time or self.sentence.any("trend") is not None
+        time = self.timeline.interpret(
+            pair_of_values=pair is not None, grouped_by_time=grouped, subjects=bool(self.groupings.found)
+        )
+        share = self._share()
+        self._group_by_time(time)
+        measures = Measures(self.sentence, self.groupings, self.conditions)
+        measure = self._measure(measures, time, share=share, pair=pair is not None)
+        self._compared_values(pair is not None)
+        self.groupings.take_left(
+            compared=self.timeline.kind() is not None, share=self.sentence.any("share") is not None
+        )
+        if share is not None:
+            self.groupings.add(Group(share.column.name), share.index, "share")
+        unusual = self._unusual(time)
+        self._truths()
+        column = self.schema.by_name[measure.column].column if measure.column else None
+        self.conditions.settle(column)
+        self._leftovers()
+        return self._assemble(measures, measure, time, pair, share, unusual=unusual)
+
+    def _measure(self, measures: Measures, time: TimeReading, *, share: FoundValue | None, pair: bool) -> Measure:
+        describe = self.sentence.any("describe")
+        kinds = ("high", "top", "compare", "diff", "change", "yoy", "trend", "unusual", "share", "sort", "much")
+        asked = bool(self.groupings.found) or any(self.sentence.any(kind) is not None for kind in kinds)
+        asked = asked or time.period is not None or pair or share is not None
+        asked = asked or any(m.columns("category") and not m.used for m in self.sentence.mentions)
+        plain = bool(self.sentence.mentions) or any(w.used for w in self.words)
+        if describe is not None and not asked and not plain:
+            names = [named.column.name for named in self.schema.columns]
+            self.sentence.note(
+                f"The table has these columns: {self.voice.listing(names, 60)}.",
+                f"表中有这些列：{self.voice.listing(names, 60)}。",
+            )
+            return Measure("count")
+        return measures.read(anything_asked=asked)
+
+    def _pair_of_values(self) -> tuple[FoundValue, FoundValue | None] | None:
+        """Two values of one column that are compared, or one with all others."""
+        kind = self.timeline.kind()
+        values = [v for v in self.conditions.values if not v.negated]
+        if kind in ("compare", "diff") and len(values) == 1:
+            others = self.sentence.any("others")
+            if others is not None and others > values[0].index:
+                self.sentence.use(others, others + 1, "compare")
+                return values[0], None
+        for a, b in itertools.pairwise(values):
+            if a.column.name != b.column.name or a.value == b.value:
+                continue
+            same = [v for v in values if v.column.name == a.column.name]
+            link = self.words[a.index + 1 : b.index]
+            if len(link) > 5 or len(same) > 2:
+                continue
+            strong = any(w.has("compare") or w.has("refer") for w in link)
+            directed = kind == "compare" and any(w.stem in ("with", "to", "than") for w in link)
+            joined = (
+                kind in ("compare", "diff")
+                and len(self.timeline.spans) < 2
+                and any(w.has("join") or w.has("range") or w.stem == "," for w in link)
+            )
+            if strong or directed or joined:
+                return (b, a) if self._reference_first(a) else (a, b)
+        return None
+
+    def _reference_first(self, a: FoundValue) -> bool:
+        before = self.sentence.word(a.index - 1)
+        after = self.sentence.word(a.index + 1)
+        if before is not None and before.has("refer") == "before" and before.has("compare") and before.kind != "cjk":
+            return True
+        return bool(before is not None and before.has("join") and after is not None and after.has("refer") == "after")
+
+    def _share(self) -> FoundValue | None:
+        """The value whose share is asked for: it stays among the groups instead of becoming a filter."""
+        at = next((i for i, w in enumerate(self.words) if w.has("share") and not w.used), None)
+        if at is None:
+            return None
+        grouped = {group.column for group in self.groupings.groups}
+        values = [v for v in self.conditions.values if not v.negated and v.column.name not in grouped]
+        if self.groupings.found or not values:
+            return None
+        after = [v for v in values if v.index > at]
+        return (after or values)[0]
+
+    def _compared_values(self, paired: bool) -> None:
+        """Three or more values that are compared are groups."""
+        if paired or self.timeline.kind() not in ("compare", "diff") or self.groupings.found:
+            return
+        for value in self.conditions.values:
+            same = {v.value for v in self.conditions.values if v.column.name == value.column.name and not v.negated}
+            if len(same) > 2:
+                self.groupings.add(Group(value.column.name), value.index, "left")
+                return
+
+    def _group_by_time(self, time: TimeReading) -> None:
+        trend = self.sentence.any("trend")
+        wanted = time.by
+        if trend is not None and not self.groupings.by_time:
+            wanted = wanted or "auto"
+        if time.change and time.period is None and not time.filters and not self.groupings.by_time and self.schema.time:
+            wanted = wanted or "auto"
+        if wanted is None or self.groupings.by_time:
+            return
+        if wanted == "auto":
+            self._by_auto(time, trend)
+        elif self.schema.time is not None and wanted in ("day", "week", "month", "quarter", "year"):
+            self.groupings.add(Group(self.schema.time.name, cast("Grain", wanted)), 0, "per")
+        elif (part := self.schema.time_part(wanted)) is not None:
+            self.groupings.add(Group(part.name), 0, "per")
+
+    def _by_auto(self, time: TimeReading, trend: int | None) -> None:
+        column = self.schema.time
+        if column is None:
+            part = self.schema.time_part("year") or self.schema.time_part("month")
+            if part is None:
+                self.groupings.time_group("month", self.words[trend] if trend is not None else None)
+                return
+            self.groupings.add(Group(part.name), 0, "per")
+            return
+        known = self.schema.range(column)
+        grain: Grain = "month"
+        if time.period is not None:
+            grain = auto_grain(time.period.start, time.period.end)
+        elif known is not None:
+            grain = auto_grain(*known)
+        group = self.groupings.time_group(grain)
+        self.groupings.found.insert(0, Asked(group, 0, "per"))
+        names = {"day": "天", "month": "月", "quarter": "季度", "year": "年"}
+        self.sentence.note(f"The course over time is shown per {grain}.", f"走势按{names[grain]}展示。")
+
+    def _unusual(self, time: TimeReading) -> bool:
+        if self.sentence.any("unusual") is None:
+            return False
+        self.groupings.take_left_grain()
+        if not self.groupings.found:
+            if self.schema.time is None:
+                raise self.voice.error(
+                    "not_supported",
+                    "Unusual values are looked for among groups: say per what, for there is no time column.",
+                    "异常值需要在分组之间寻找：请说明按什么分组，因为表中没有时间列。",
+                    [n.column.name for n in self.schema.columns if n.column.role == "category"],
+                )
+            self._by_auto(time, None)
+        return True
+
+    def _truths(self) -> None:
+        """``returned orders``: a column of two truth values used as an adjective is a condition."""
+        for mention in self.sentence.mentions:
+            if mention.used or any(self.words[k].used for k in range(mention.start, mention.end)):
+                continue
+            for hit in mention.hits:
+                negated = any(self.words[k].has("not") for k in range(max(mention.start - 2, 0), mention.start))
+                value = self.schema.truth(hit.column, not negated)
+                if value is None:
+                    continue
+                self.sentence.take(mention, "condition")
+                self.conditions.filters.append(truth_filter(hit.column, value))
+                self.sentence.note(
+                    f"'{mention.text}' is read as {hit.column.name} = {value}.",
+                    f"“{mention.text}”理解为 {hit.column.name} = {value}。",
+                )
+                break
+
+    # --- what nobody understood ----------------------------------------------------------------------------------
+
+    def _leftovers(self) -> None:
+        """Words that should have been a column or a value are errors; others are named in a note."""
+        left: list[str] = []
+        for i, word in enumerate(self.words):
+            if word.has("dayname") and not word.used and not word.columns and not word.values:
+                raise self.voice.error(
+                    "not_supported",
+                    f"Conditions on days of the week are not supported; group by weekday instead of '{word.text}'.",
+                    f"不支持以“{word.text}”为条件；可以改为按星期几分组。",
+                )
+            if not is_unknown(word, self.sentence.mention_at(i)):
+                continue
+            run = self._run(i)
+            before = self._before(i)
+            if before is not None and (before.has("per") or before.has("which")):
+                raise self._unknown_column(run)
+            slotted = before is not None and any(before.has(kind) for kind in ("slot", "dir", "not"))
+            named = word.kind == "word" and word.text[:1].isupper() and i > 0
+            if word.kind == "cjk":
+                after = self.sentence.word(i + len(run))
+                slotted = len(run) > 1 and (slotted or bool(after is not None and after.stem == "的"))
+            if slotted or named:
+                raise self._unknown_value(run)
+            if run not in left and (word.kind != "cjk" or len(run) > 1):
+                left.append(run)
+            for k in range(i, min(i + len(run), len(self.words))):
+                if word.kind == "cjk":
+                    self.words[k].used = "left"
+        if left:
+            self.sentence.note(
+                f"Not understood and left out: {self.voice.listing(left, 10)}.",
+                f"未能理解、已略去：{self.voice.listing(left, 10)}。",
+            )
+
+    def _run(self, i: int) -> str:
+        """The word at `i`, or all of a run of unknown Chinese characters."""
+        if self.words[i].kind != "cjk":
+            return self.words[i].text[:60]
+        j = i
+        while (
+            j < len(self.words)
+            and j < i + 20
+            and self.words[j].kind == "cjk"
+            and is_unknown(self.words[j], self.sentence.mention_at(j))
+        ):
+            j += 1
+        return "".join(w.text for w in self.words[i:j])
+
+    def _before(self, i: int) -> Word | None:
+        for j in range(i - 1, max(i - 4, -1), -1):
+            word = self.words[j]
+            if word.stem not in ("the", "a", "an", "our", "all", "this", "any", "every", "each") or word.has("per"):
+                return word
+        return None
+
+    def _unknown_column(self, said: str) -> QuestionError:
+        names = [named.column.name for named in self.schema.columns]
+        return self.voice.error(
+            "unknown_column",
+            f"There is no column '{said}'; the table has {self.voice.listing(names)}.",
+            f"没有名为“{said}”的列；表中有：{self.voice.listing(names)}。",
+            names,
+        )
+
+    def _unknown_value(self, said: str) -> QuestionError:
+        names = [n.column.name for n in self.schema.columns]
+        return self.voice.error(
+            "unknown_value",
+            f"'{said}' is neither a column nor a value of the table; its columns are {self.voice.listing(names)}.",
+            f"“{said}”既不是列名也不是表中的取值；现有的列：{self.voice.listing(names)}。",
+            names,
+        )
+
+    # --- together ------------------------------------------------------------------------------------------------
+
+    def _assemble(
+        self,
+        measures: Measures,
+        measure: Measure,
+        time: TimeReading,
+        pair: tuple[FoundValue, FoundValue | None] | None,
+        share: FoundValue | None,
+        *,
+        unusual: bool,
+    ) -> Intent:
+        leave = [v for v in (*(pair or ()), share) if v is not None]
+        filters = [*self.conditions.filters, *time.filters, *self.conditions.value_filters(leave)]
+        compared = time.other is not None or pair is not None or bool(time.other_filters)
+        groups = tuple(self.groupings.groups)
+        if pair is not None:
+            groups = tuple(group for group in groups if group.column != pair[0].column.name)
+        ranking = measures.ranking(measure, compared=compared) if groups else None
+        sharing = self._wants_share(groups)
+        query = Query(
+            table=self.schema.profile.table,
+            measure=measure,
+            group_by=groups,
+            filters=tuple(_unique(filters)),
+            period=time.period,
+            order=ranking.order if ranking else "natural",
+            limit=ranking.limit if ranking else None,
+            share=sharing,
+        )
+        query, other = self._compared(query, time, pair)
+        intent = Intent(
+            query=query,
+            compare_to=other,
+            rank=ranking.rank if ranking else "value",
+            mark_unusual=unusual,
+            chart=self._chart(groups, compared=other is not None),
+            language=self.language,
+        )
+        return replace(intent, reading=read_back(intent, self.schema.profile), notes=tuple(self.sentence.notes))
+
+    def _compared(
+        self, query: Query, time: TimeReading, pair: tuple[FoundValue, FoundValue | None] | None
+    ) -> tuple[Query, Query | None]:
+        plain = replace(query, order="natural", limit=None)
+        if pair is not None:
+            subject, reference = pair
+            mine = Filter(subject.column.name, "=", typed(subject.column, subject.value))
+            theirs = complement(mine)
+            if reference is not None:
+                theirs = Filter(reference.column.name, "=", typed(reference.column, reference.value))
+            return replace(query, filters=(*query.filters, mine)), replace(plain, filters=(*query.filters, theirs))
+        if time.other is not None:
+            return query, replace(plain, period=time.other)
+        if time.other_filters:
+            kept = [f for f in query.filters if f not in time.filters]
+            return query, replace(plain, filters=(*kept, *time.other_filters))
+        return query, None
+
+    def _wants_share(self, groups: Sequence[Group]) -> bool:
+        said = any(w.has("share") and not w.used and not w.columns for w in self.words)
+        if said and not groups:
+            raise self.voice.error(
+                "not_supported",
+                "A share needs groups to be a share of: say per what.",
+                "占比需要分组：请说明按什么分组。",
+                [n.column.name for n in self.schema.columns if n.column.role == "category"],
+            )
+        return said
+
+    def _chart(self, groups: Sequence[Group], *, compared: bool) -> Literal["bar", "line", "compare"] | None:
+        if not groups:
+            return None
+        wishes = [w.senses["chart"] for w in self.words if "chart" in w.senses and not w.columns and w.used != "value"]
+        if "other" in wishes:
+            self.sentence.note("That kind of chart is not drawn; a plain one is.", "不支持该图表类型，改用普通图表。")
+        if compared:
+            return "compare"
+        for wish in wishes:
+            if wish in ("bar", "line"):
+                return cast("Literal['bar', 'line']", wish)
+        cyclic = ("weekday", "month_of_year", "hour_of_day")
+        timed = any(group.grain is not None and group.grain not in cyclic for group in groups)
+        parts = {
+            n.column.name
+            for n in self.schema.columns
+            if n.concept in ("year", "month", "quarter") and not n.column.additive
+        }
+        ranked = any(w.has("top") or w.has("high") or w.has("busiest") for w in self.words if not w.columns)
+        return "line" if (timed or groups[0].column in parts) and not (ranked and self._cut()) else "bar"
+
+    def _cut(self) -> bool:
+        return any(a.how in ("which", "rank") for a in self.groupings.found)
+
+
+def _unique(filters: Sequence[Filter]) -> list[Filter]:
+    kept: list[Filter] = []
+    for item in filters:
+        if item not in kept:
+            kept.append(item)
+    return kept

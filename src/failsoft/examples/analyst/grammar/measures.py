@@ -1,0 +1,590 @@
+"""What is measured: an aggregate of a column or a count of rows, and how the groups are ranked by it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, cast
+
+from failsoft.examples.analyst.grammar.conditions import Conditions
+from failsoft.examples.analyst.grammar.groupings import Groupings
+from failsoft.examples.analyst.grammar.lexicon import ADJECTIVES, CONCEPTS, PEOPLE_WORDS, UNITS
+from failsoft.examples.analyst.grammar.mentions import Hit, Mention, Sentence, choose, choose_and_tell, missing_concept
+from failsoft.examples.analyst.grammar.wording import QuestionError, Voice
+from failsoft.examples.analyst.grammar.words import Word
+from failsoft.examples.analyst.spec import Aggregate, Column, Filter, Measure
+
+MANY_GROUPS = 20
+"""A ranking of more groups than this is cut at :data:`SHOWN` when the question gives no number."""
+SHOWN = 10
+_MOST = frozenset({"most", "least", "fewest", "最多", "最少", "最", "fastest", "最快"})
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """How groups are ordered and cut, and whether by their value or by their change."""
+
+    order: Literal["desc", "asc", "natural"] = "natural"
+    limit: int | None = None
+    rank: Literal["value", "change"] = "value"
+
+
+class Measures:
+    """Reads the measure of one sentence."""
+
+    def __init__(self, sentence: Sentence, groupings: Groupings, conditions: Conditions) -> None:
+        self.sentence = sentence
+        self.words = sentence.words
+        self.schema = sentence.schema
+        self.groupings = groupings
+        self.conditions = conditions
+        self.voice = Voice(sentence.language)
+        self.mention: Mention | None = None
+        self.column: Column | None = None
+
+    # --- which column --------------------------------------------------------------------------------------------
+
+    def read(self, *, anything_asked: bool) -> Measure:
+        """The measure; raises ``unknown_metric``, ``ambiguous`` or ``no_measure``. `anything_asked` allows a default."""
+        measure = self._counted() or self._ranked_by_adjective() or self._named() or self._rows() or self._borrowed()
+        if measure is not None:
+            return measure
+        self._refuse_unknown()
+        if self.sentence.any("busiest") is not None:
+            return Measure("count")
+        if not anything_asked:
+            raise self.no_measure()
+        return self._default()
+
+    def aggregate(self, column: Column) -> Aggregate:
+        """The aggregate that was asked for, else the column's usual one."""
+        asked = [w.senses["agg"] for w in self.words if "agg" in w.senses]
+        special = [a for a in asked if a != "sum"]
+        if special:
+            if len(set(special)) > 1:
+                self.sentence.note(
+                    f"One aggregate at a time: the {special[0]} is given.", f"一次只给出一种统计：{special[0]}。"
+                )
+            return cast("Aggregate", special[0])
+        if asked:
+            if not column.additive:
+                self.sentence.note(
+                    f"Adding up {column.name} has little meaning; it was asked for, so it is done.",
+                    f"对 {column.name} 求和意义不大，但按要求计算。",
+                )
+            return "sum"
+        if (extreme := self._extreme(column)) is not None:
+            return extreme
+        if not column.additive and self.groupings.ranked:
+            self.sentence.note(f"Groups are ranked by the mean of {column.name}.", f"按 {column.name} 的平均值排序。")
+        return "sum" if column.additive else "mean"
+
+    def _extreme(self, column: Column) -> Aggregate | None:
+        """*The highest delay per carrier* is a maximum; *the carrier with the highest delay* a ranking."""
+        if self.mention is None or any(a.how != "per" for a in self.groupings.found):
+            return None
+        if self.sentence.any("top") is not None and self.sentence.any("high") is None:
+            return None
+        for i, word in enumerate(self.words):
+            direction = word.has("high")
+            if direction is None or word.used == "group" or word.has("agg"):
+                continue
+            if self.groupings.found and not self.mention.start - 3 <= i < self.mention.start:
+                continue
+            if word.stem in ("most", "fewest", "least", "top"):
+                continue
+            return "max" if self._direction(direction, column) == "desc" else "min"
+        return None
+
+    def _direction(self, sense: str, column: Column | None) -> Literal["desc", "asc"]:
+        if sense in ("good", "bad"):
+            named = self.schema.by_name.get(column.name) if column is not None else None
+            concepts = [CONCEPTS[c] for w in (named.words if named else ()) for c in w.concepts]
+            low_is_good = any(c.kind == "m" and c.better == "asc" for c in concepts)
+            return "asc" if (sense == "good") == low_is_good else "desc"
+        return "desc" if sense == "high" else "asc"
+
+    def _numeric(self, mention: Mention) -> list[Hit]:
+        return [hit for hit in mention.columns("number") if self.schema.is_measure(hit.column)]
+
+    def _take(self, mention: Mention, hits: list[Hit]) -> Column:
+        best = choose_and_tell(self.sentence, mention, hits)
+        column = self.conditions.pick(best, mention.text)
+        self.sentence.take(mention, "measure")
+        self.mention, self.column = mention, column
+        return column
+
+    def _named(self) -> Measure | None:
+        """A number column that the question names; the one beside an aggregate first."""
+        candidates = [
+            m for m in self.sentence.mentions if not m.used and m not in self.conditions.borrowed and self._numeric(m)
+        ]
+        strong = [m for m in candidates if not all(hit.related for hit in self._numeric(m))]
+        candidates = strong or candidates
+        if not candidates:
+            return self._extreme_of_time()
+        self._refuse_missing(candidates)
+        beside = [m for m in candidates if self._aggregated(m)]
+        mention = (beside or candidates)[0]
+        column = self._take(mention, self._numeric(mention))
+        for other in candidates:
+            if other is not mention and not other.used:
+                best = choose(other, self._numeric(other), self.schema)
+                self.sentence.take(other, "left")
+                if best[0].column.name != column.name:
+                    self.sentence.note(
+                        f"One measure at a time: {column.name} is answered, '{other.text}' is left out.",
+                        f"一次只回答一个指标：回答 {column.name}，略去“{other.text}”。",
+                    )
+        return Measure(self.aggregate(column), column.name)
+
+    def _aggregated(self, mention: Mention) -> bool:
+        for i in range(mention.start - 1, max(mention.start - 4, -1), -1):
+            word = self.words[i]
+            if word.has("agg") or word.has("high"):
+                return True
+            if not word.stop:
+                break
+        following = self.sentence.word(mention.end)
+        return following is not None and following.kind == "cjk" and bool(following.has("agg") or following.has("high"))
+
+    def _extreme_of_time(self) -> Measure | None:
+        asked = next((w.senses["agg"] for w in self.words if w.has("agg") in ("min", "max")), None)
+        for mention in self.sentence.mentions:
+            times = mention.columns("time")
+            if times and asked and not mention.used:
+                self.sentence.take(mention, "measure")
+                return Measure(cast("Aggregate", asked), times[0].column.name)
+        return None
+
+    def _borrowed(self) -> Measure | None:
+        """``average delay over 60``: the column of a condition is the measure as well, when nothing else is."""
+        if not self.conditions.borrowed:
+            return None
+        self._refuse_unknown()
+        mention = self.conditions.borrowed[0]
+        column = self._take(mention, self._numeric(mention))
+        return Measure(self.aggregate(column), column.name)
+
+    def _ranked_by_adjective(self) -> Measure | None:
+        changing = self.sentence.any("change") is not None
+        for kind in ("adjhigh", "adjlow"):
+            at = self.sentence.any(kind)
+            if at is None or (changing and self.words[at].senses[kind] in ("fast", "slow")):
+                continue
+            if any(
+                self._numeric(m) and not m.used and not all(h.related for h in m.hits) for m in self.sentence.mentions
+            ):
+                continue  # "the longest delay": the noun says it
+            concepts, _ = ADJECTIVES[self.words[at].senses[kind]]
+            for concept in concepts:
+                hits = [
+                    Hit(n.column, 0.5, literal=False)
+                    for n in self.schema.columns
+                    if n.concept == concept and n.column.role == "number"
+                ]
+                if hits:
+                    column = self._take(Mention(at, at + 1, self.words[at].text, tuple(hits)), hits)
+                    direct = not self.groupings.found and kind == "adjhigh"
+                    return Measure(
+                        ("max" if ADJECTIVES[self.words[at].senses[kind]][1] == "desc" else "min")
+                        if direct
+                        else self.aggregate(column),
+                        column.name,
+                    )
+            if self.sentence.any("agg") is None and not (self.words[at].senses[kind] == "sold"):
+                raise self._unknown(self.words[at].text)
+        return None
+
+    # --- counts --------------------------------------------------------------------------------------------------
+
+    def _counted(self) -> Measure | None:
+        for i, word in enumerate(self.words):
+            if word.columns and not word.has("count"):
+                continue
+            if word.has("count") and not word.used:
+                measure = self._count_after(i)
+            elif word.has("countpost") and not word.used:
+                measure = self._count_before(i)
+            else:
+                continue
+            if measure is not None:
+                word.used = "measure"
+                return measure
+        if (at := self.sentence.any("distinct")) is not None and self.words[at].used == "":
+            return self._count_after(at, distinct=True)
+        return None
+
+    def _count_after(self, i: int, *, distinct: bool = False) -> Measure | None:
+        j, end = i + 1, min(i + 6, len(self.words))
+        rows_ahead = next((k for k in range(j, end) if self._is_row(k)), None)
+        while j < end:
+            word = self.words[j]
+            distinct = distinct or word.has("distinct") is not None
+            mention = self.sentence.mention_at(j)
+            if rows_ahead is not None and not distinct:
+                if word.used and word.used != "value":
+                    break
+                self.sentence.use(rows_ahead, rows_ahead + 1, "measure")
+                self._late(range(j, end))
+                return Measure("count")
+            if word.used == "value":
+                return self._sold() or Measure("count")
+            if mention is not None and not mention.used:
+                return self._count_of(mention, distinct=distinct)
+            if word.stem in PEOPLE_WORDS:
+                return self._people(j)
+            if word.has("grain") and not mention and not word.used and self.words[i].kind != "cjk":
+                raise self.voice.error(
+                    "not_supported",
+                    f"Counting the {word.text} that have something is not supported; group by {word.text} instead.",
+                    f"不支持统计有多少{word.text}；可以改为按{word.text}分组。",
+                )
+            if not (word.stop or word.stem in UNITS or word.has("distinct") or word.has("counter")) or word.used:
+                break
+            j += 1
+        return self._count_before(i) or (Measure("count") if self.words[i].stem in ("count", "次数", "计数") else None)
+
+    def _count_before(self, i: int) -> Measure | None:
+        """``客户数``, ``航班有多少``: the thing counted stands before."""
+        for k in range(i - 1, max(i - 4, -1), -1):
+            mention = self.sentence.mention_at(k)
+            word = self.words[k]
+            if self._is_row(k):
+                word.used = word.used or "measure"
+                self._late(range(max(k - 2, 0), k))
+                return Measure("count")
+            if mention is not None:
+                if mention.used or (
+                    self._numeric(mention)
+                    and self.words[i].has("countpost")
+                    and not mention.columns("category", "identifier")
+                ):
+                    return None
+                return self._count_of(mention, distinct=False)
+            if word.stem in PEOPLE_WORDS:
+                return self._people(k)
+            if not word.stop:
+                return None
+        return None
+
+    def _is_row(self, k: int) -> bool:
+        word = self.words[k]
+        mention = self.sentence.mention_at(k)
+        if mention is not None and (mention.used or any(h.literal and h.column.role == "number" for h in mention.hits)):
+            return False
+        if mention is not None and self.groupings.is_unique(mention) and mention.end - mention.start == 1:
+            return True
+        if not self.schema.is_row_noun(word) or word.used:
+            return False
+        return mention is None or not any(h.literal for h in mention.hits) or word.stem in self.schema.row_nouns
+
+    def _count_of(self, mention: Mention, *, distinct: bool) -> Measure | None:
+        numeric, things = self._numeric(mention), mention.columns("identifier", "category", "text")
+        if things and (not numeric or things[0].score >= numeric[0].score):
+            best = choose_and_tell(self.sentence, mention, things)
+            column = self.conditions.pick(best, mention.text)
+            truth = self.schema.truth(column, True)
+            self.sentence.take(mention, "measure")
+            if truth is not None and not distinct:
+                self.conditions.filters.append(truth_filter(column, truth))
+                return Measure("count")
+            if self.groupings.is_unique(mention) and not distinct:
+                return Measure("count")
+            return Measure("count_distinct", column.name)
+        if numeric:
+            if distinct:
+                column = self._take(mention, numeric)
+                return Measure("count_distinct", column.name)
+            adding = [hit for hit in numeric if hit.column.additive]
+            if not adding:
+                self._late(range(mention.start, mention.end))
+                return Measure("count")
+            column = self._take(mention, adding)
+            return Measure("sum", column.name)
+        times = mention.columns("time")
+        if times:
+            self.sentence.take(mention, "measure")
+            return Measure("count_distinct", times[0].column.name)
+        return None
+
+    def _late(self, places: range) -> None:
+        """``late flights`` without a number: those with a delay above zero."""
+        for k in range(places.start, min(places.stop + 3, len(self.words))):
+            word, mention = self.words[k], self.sentence.mention_at(k)
+            if "delay" not in word.concepts or mention is None or mention.used or mention in self.conditions.borrowed:
+                continue
+            hits = choose(mention, self._numeric(mention), self.schema)
+            if len(hits) != 1 or (word.stem == "delay" and word.text.casefold() != "delayed"):
+                continue
+            self.sentence.take(mention, "condition")
+            name = hits[0].column.name
+            self.conditions.filters.append(Filter(name, ">", 0))
+            self.sentence.note(f"'{word.text}' is read as {name} > 0.", f"“{word.text}”理解为 {name} > 0。")
+
+    def _people(self, j: int) -> Measure:
+        self.words[j].used = "measure"
+        self.sentence.note("Each row is counted as one.", "每一行计为一个。")
+        return Measure("count")
+
+    def _sold(self) -> Measure | None:
+        """``how many widgets were sold``: units, when a column counts them."""
+        if not any(w.stem in ("sold", "sell", "bought", "卖", "卖出", "卖了", "销售", "售出") for w in self.words):
+            return None
+        for named in self.schema.columns:
+            if named.concept == "quantity" and named.column.role == "number" and named.column.additive:
+                self.sentence.note(
+                    f"Units sold are the sum of {named.column.name}.", f"售出数量按 {named.column.name} 的总和计算。"
+                )
+                return Measure("sum", named.column.name)
+        return None
+
+    def _rows(self) -> Measure | None:
+        """``flights per carrier``, ``orders by month``: the rows themselves."""
+        if (measure := self._row_value()) is not None:
+            return measure
+        self._refuse_missing([])
+        if not self.groupings.found and any(w.has("agg") not in (None, "sum") for w in self.words):
+            return None  # the average of what?
+        for k in range(len(self.words)):
+            if self._is_row(k):
+                self.words[k].used = "measure"
+                if (mention := self.sentence.mention_at(k)) is not None:
+                    mention.used = "measure"
+                if any(w.has("agg") not in (None, "sum") for w in self.words):
+                    self.sentence.note(
+                        "Rows are counted per group; their average over groups is not computed.",
+                        "按组计数；不计算各组的平均。",
+                    )
+                return Measure("count")
+        for mention in self.sentence.mentions:
+            if not mention.used and mention.columns("identifier") and not mention.columns("number", "category"):
+                return self._count_of(mention, distinct=False)
+        if self.sentence.any("busiest") is not None:
+            return Measure("count")
+        return None
+
+    def _row_value(self) -> Measure | None:
+        """``average order value``: the table's main measure, per row."""
+        for k, word in enumerate(self.words[:-1]):
+            following = self.words[k + 1]
+            if self._is_row(k) and following.stem in ("value", "size", "amount", "金额") and not following.columns:
+                measure = self._default()
+                self.sentence.use(k, k + 2, "measure")
+                asked = any("agg" in w.senses for w in self.words)
+                return measure if asked or measure.column is None else Measure("mean", measure.column)
+        return None
+
+    # --- nothing named -------------------------------------------------------------------------------------------
+
+    def _default(self) -> Measure:
+        measures = [n for n in self.schema.columns if self.schema.is_measure(n.column)]
+        revenue = [n for n in measures if n.concept == "revenue"]
+        chosen = measures[0] if len(measures) == 1 else revenue[0] if len(revenue) == 1 else None
+        if chosen is None:
+            if not measures:
+                return Measure("count")
+            names = [n.column.name for n in measures]
+            raise self.voice.error(
+                "no_measure",
+                f"The question does not say what to measure; there are {self.voice.listing(names)}.",
+                f"问题没有说明要统计什么；可选：{self.voice.listing(names)}。",
+                names,
+            )
+        self.column = chosen.column
+        self.sentence.note(
+            f"No measure was named; {chosen.column.name} is taken.", f"没有指明指标，取 {chosen.column.name}。"
+        )
+        return Measure(self.aggregate(chosen.column), chosen.column.name)
+
+    def no_measure(self) -> QuestionError:
+        """The error that teaches: what one may ask of this very table."""
+        examples = self.examples()
+        return self.voice.error(
+            "no_measure",
+            "The question names nothing to measure. One may ask, for example: " + " · ".join(examples),
+            "问题中没有可统计的指标。可以这样问：" + " · ".join(examples),
+            examples,
+        )
+
+    def examples(self) -> list[str]:
+        """Two or three questions that this table can answer."""
+        zh, columns = self.voice.zh, self.schema.columns
+        measures = [n for n in columns if self.schema.is_measure(n.column)]
+        chosen = next((n for n in measures if n.concept == "revenue"), measures[0] if measures else None)
+        measure = chosen.column.name if chosen else None
+        group = next((n.column.name for n in columns if n.column.role == "category" and n.column.distinct != 1), None)
+        found: list[str] = []
+        if measure and group:
+            found.append(f"各{group}的{measure}" if zh else f"{measure} per {group}")
+            found.append(f"{measure}最高的3个{group}" if zh else f"top 3 {group} by {measure}")
+        if self.schema.time is not None:
+            found.append(f"按月统计{measure or '行数'}" if zh else f"{measure or 'number of rows'} per month")
+        if len(found) < 2:
+            found.append("一共有多少行" if zh else "how many rows")
+        if len(found) < 2:
+            name = group or columns[0].column.name if columns else ""
+            found.append(f"有多少不同的{name}" if zh else f"how many different {name}")
+        return found
+
+    def _refuse_missing(self, candidates: list[Mention]) -> None:
+        """An error when a measure is named that the table does not have."""
+        for i, word in enumerate(self.words):
+            if word.used or word.columns or word.values or self.sentence.mention_at(i) is not None:
+                continue
+            concept = missing_concept(word)
+            if (
+                concept is None
+                or CONCEPTS[concept].kind != "m"
+                or word.stem in UNITS
+                or word.has("change")
+                or word.has("agg")
+            ):
+                continue
+            before = self.sentence.word(i - 1)
+            asked = before is not None and (
+                before.has("agg") or before.has("high") or before.has("much") or before.has("top")
+            )
+            nouned = any(m.start == i + 1 for m in candidates)
+            if not candidates or (asked and not nouned):
+                if not any(self._is_row(k) for k in range(len(self.words))) or asked:
+                    raise self._unknown(word.text)
+
+    def _refuse_unknown(self) -> None:
+        """An error when the question's noun is no word of this table: never fall back to some other column."""
+        for word in self.leftover():
+            raise self._unknown(word)
+
+    def leftover(self) -> list[str]:
+        """Runs of words that nothing understood."""
+        runs: list[str] = []
+        last = -2
+        for i, word in enumerate(self.words):
+            if not is_unknown(word, self.sentence.mention_at(i)):
+                continue
+            if i == last + 1 and runs:
+                runs[-1] += ("" if word.kind == "cjk" else " ") + word.text
+            else:
+                runs.append(word.text)
+            last = i
+        return [run for run in runs if len(run) > 1]
+
+    def _unknown(self, said: str) -> QuestionError:
+        names = [n.column.name for n in self.schema.columns]
+        return self.voice.error(
+            "unknown_metric",
+            f"Nothing in the table is called '{said[:60]}'; its columns are {self.voice.listing(names)}.",
+            f"表中没有“{said[:60]}”；现有的列：{self.voice.listing(names)}。",
+            names,
+        )
+
+    # --- ranking -------------------------------------------------------------------------------------------------
+
+    def ranking(self, measure: Measure, *, compared: bool) -> Ranking:
+        """Order and limit of the groups, from what the question says about ranks."""
+        found = self.groupings.found
+        if not found:
+            return Ranking()
+        order, number = self._order(measure)
+        by_change = compared and self.sentence.any("change") is not None and self._ranks_change()
+        if by_change:
+            order = self._change_order()
+        if order == "natural":
+            return Ranking()
+        said = [a.number for a in found if a.number is not None]
+        number = said[0] if said else number
+        lead = next((a for a in found if a.how in ("which", "rank")), None)
+        ranked = self.groupings.ranked or by_change
+        if number is None and ranked and lead is not None:
+            number = self._usual(lead)
+        return Ranking(order, number, "change" if by_change else "value")
+
+    def _ranks_change(self) -> bool:
+        return any(w.stem in _MOST or w.has("high") or w.has("top") for w in self.words) or any(
+            a.how == "which" for a in self.groupings.found
+        )
+
+    def _change_order(self) -> Literal["desc", "asc"]:
+        ways = {w.senses["change"] for w in self.words if "change" in w.senses}
+        least = any(w.has("high") == "low" or (w.has("top") == "asc") for w in self.words)
+        falling = "down" in ways and "up" not in ways
+        return "asc" if falling != least else "desc"
+
+    def _order(self, measure: Measure) -> tuple[Literal["desc", "asc", "natural"], int | None]:
+        column = self.schema.by_name[measure.column].column if measure.column else None
+        order: Literal["desc", "asc", "natural"] = "natural"
+        number = None
+        for i, word in enumerate(self.words):
+            if word.columns or word.used == "value":
+                continue
+            if word.has("dirword"):
+                return ("desc" if word.senses["dirword"] == "desc" else "asc"), number
+            if order != "natural":
+                continue
+            if word.has("top") and self._top_meant(i):
+                order = "desc" if word.senses["top"] == "desc" else "asc"
+                number = self._number_after(i)
+            elif word.has("adjhigh") or word.has("adjlow"):
+                kind = "adjhigh" if word.has("adjhigh") else "adjlow"
+                most = ADJECTIVES[word.senses[kind]][1]
+                order = "desc" if (most == "desc") == (kind == "adjhigh") else "asc"
+            elif word.has("busiest"):
+                order = "desc" if word.senses["busiest"] == "desc" else "asc"
+            elif (sense := word.has("high")) and self._extreme_is_rank(word):
+                order = self._direction(sense, column)
+                number = self._number_after(i)
+        if order == "natural" and self.groupings.sorted:
+            order = "desc"
+        return order, number
+
+    def _extreme_is_rank(self, word: Word) -> bool:
+        """Not the *maximum* of a maximum per group."""
+        found = self.groupings.found
+        return not (
+            all(a.how == "per" for a in found)
+            and (word.has("agg") or (self.mention is not None and word.stem not in ("most", "least", "fewest")))
+        )
+
+    def _top_meant(self, i: int) -> bool:
+        word = self.words[i]
+        return word.kind != "cjk" or self._number_after(i) is not None
+
+    def _number_after(self, i: int) -> int | None:
+        following = self.sentence.word(i + 1)
+        if (
+            following is not None
+            and following.number is not None
+            and following.used in ("", "group")
+            and 0 < following.number <= 1000
+        ):
+            following.used = following.used or "group"
+            return int(following.number)
+        return None
+
+    def _usual(self, lead: object) -> int | None:
+        asked = next(a for a in self.groupings.found if a is lead)
+        if not asked.plural:
+            return 1
+        column = self.schema.by_name[asked.group.column].column
+        if (asked.group.grain is None and column.distinct > MANY_GROUPS) or any(w.has("top") for w in self.words):
+            self.sentence.note(f"The first {SHOWN} are shown.", f"显示前 {SHOWN} 个。")
+            return SHOWN
+        return None
+
+
+def is_unknown(word: Word, mention: Mention | None) -> bool:
+    """Whether a word is content that nothing understood."""
+    if word.used or word.stop or word.kind in ("symbol", "date") or word.number is not None or word.stem in UNITS:
+        return False
+    if mention is not None or word.senses:
+        return False
+    kinds = {CONCEPTS[c].kind for c in word.concepts}
+    return not kinds or bool(kinds & set("me"))
+
+
+def truth_filter(column: Column, value: str) -> Filter:
+    """The filter on a column of two truth values."""
+    if column.type.upper().startswith("BOOL"):
+        return Filter(column.name, "=", value.strip().casefold() in ("true", "t", "1", "yes"))
+    if "INT" in column.type.upper() and value.isdigit():
+        return Filter(column.name, "=", int(value))
+    return Filter(column.name, "=", value)

@@ -1,0 +1,263 @@
+"""What a table's own names and values mean: the part of the dictionary that each data set brings along."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TypeVar
+
+from failsoft.examples.analyst.grammar.lexicon import CONCEPTS, ROW_WORDS, UNITS
+from failsoft.examples.analyst.grammar.words import (
+    BASE,
+    LONGEST_PHRASE,
+    STOP_STEMS,
+    Entry,
+    Phrasebook,
+    ValueHit,
+    Word,
+    clean,
+    longest_by_first,
+    phrase_key,
+    segment,
+    spellings,
+    stem,
+    tokenize,
+)
+from failsoft.examples.analyst.spec import Column, TableProfile
+
+T = TypeVar("T")
+
+TIME_PARTS = frozenset({"year", "quarter", "month", "week", "weekday", "day", "hour"})
+TRUE_WORDS = frozenset({"true", "yes", "1", "y", "t", "ja", "si", "sí", "oui", "是", "有", "1.0"})
+FALSE_WORDS = frozenset({"false", "no", "0", "n", "f", "nein", "non", "否", "无", "0.0", "没有"})
+MAX_COLUMNS = 300
+"""Columns of one table that are indexed; the rest can still be named exactly."""
+MAX_VALUES = 1000
+"""Values of one column that are indexed."""
+
+_CAMEL = re.compile(r"(?<=[a-z\d])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_UNIT_NOTE = re.compile(r"\s*[(\[（【][^)\]）】]{0,40}[)\]）】]\s*$")
+_VALUE_SUFFIXES = ("市", "省", "区", "地区", "公司", "店", "县", "部", "科", "州")
+
+
+@dataclass(frozen=True, slots=True)
+class NameWord:
+    """One word of a column's name; ``weight`` is how much of the name it carries."""
+
+    stem: str
+    concepts: frozenset[str]
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class NamedColumn:
+    """A column with its name taken apart; ``head`` is the word that says what it is (``delay`` in ``dep_delay``)."""
+
+    column: Column
+    words: tuple[NameWord, ...]
+    head: int
+
+    @property
+    def concept(self) -> str | None:
+        """The head's concept, if the lexicon knows one."""
+        return min(self.words[self.head].concepts, default=None)
+
+
+def _named_book() -> Phrasebook:
+    book: dict[tuple[str, ...], set[str]] = {}
+    for concept in CONCEPTS.values():
+        for word in (*concept.asked, *concept.named):
+            for spelling in spellings(word):
+                book.setdefault(phrase_key(spelling.replace("_", " ")), set()).add(concept.id)
+    return MappingProxyType({key: Entry(concepts=frozenset(ids)) for key, ids in book.items()})
+
+
+NAMES: Phrasebook = _named_book()
+_NAMES_LONGEST = longest_by_first((NAMES,))
+_LONG_NAMES = tuple(sorted((key[0] for key in NAMES if len(key) == 1 and len(key[0]) >= 5), key=len, reverse=True))
+
+
+def name_words(name: str) -> list[Word]:
+    """A column's name cut into words: snake_case, CamelCase, spaces, Chinese; the unit in brackets dropped."""
+    text = clean(_UNIT_NOTE.sub("", name) or name)
+    text = _CAMEL.sub(" ", text).replace("_", " ")
+    return [w for w in segment(tokenize(text), text, (NAMES,), _NAMES_LONGEST) if w.kind != "symbol"]
+
+
+def _take_apart(column: Column) -> NamedColumn:
+    words = name_words(column.name)
+    while len(words) > 1 and words[-1].stem in UNITS and not _only_generic(words[:-1]):
+        words.pop()
+    parts = [NameWord(w.stem, w.concepts or _compound(w.stem), 1.0) for w in words] or [
+        NameWord(column.name, frozenset(), 1.0)
+    ]
+    wanted = {"number": "m", "time": "t"}.get(column.role, "e")
+    generic = [i for i, part in enumerate(parts) if (_kinds(part) and _kinds(part) <= {"g"}) or part.stem in STOP_STEMS]
+    solid = [i for i in range(len(parts)) if i not in generic] or list(range(len(parts)))
+    fitting = [i for i in solid if wanted in _kinds(parts[i])]
+    unqualified = [i for i in solid if "q" not in _kinds(parts[i])] or solid
+    head = (fitting or unqualified)[-1]
+    weighted = tuple(
+        NameWord(p.stem, p.concepts, 1.0 if i == head else 0.25 if i in generic else 0.5) for i, p in enumerate(parts)
+    )
+    return NamedColumn(column, weighted, head)
+
+
+def _kinds(word: NameWord) -> set[str]:
+    return {CONCEPTS[c].kind for c in word.concepts}
+
+
+def _only_generic(words: Iterable[Word]) -> bool:
+    return all(w.concepts and all(CONCEPTS[c].kind == "g" for c in w.concepts) for w in words)
+
+
+def _compound(word: str) -> frozenset[str]:
+    """The concept of a German compound's last part: *Stromverbrauch* is a consumption."""
+    for name in _LONG_NAMES:
+        if len(word) >= len(name) + 3 and word.endswith(name):
+            return NAMES[(name,)].concepts
+    return frozenset()
+
+
+class SchemaIndex:
+    """The dictionary of one table, computed once from its profile."""
+
+    def __init__(self, profile: TableProfile) -> None:
+        self.profile = profile
+        self.columns = tuple(_take_apart(column) for column in profile.columns[:MAX_COLUMNS])
+        self.by_name: Mapping[str, NamedColumn] = {named.column.name: named for named in self.columns}
+        self.book: Phrasebook = self._phrases()
+        self.books = (BASE, self.book)
+        self.longest = longest_by_first(self.books)
+        self.vocabulary = frozenset(part for book in self.books for key in book for part in key)
+        self.own_words = frozenset(part for key in self.book for part in key if len(part) > 3)
+        self.by_atom: Mapping[str, tuple[tuple[int, int], ...]] = self._atoms()
+        self.row_nouns = self._row_nouns()
+        self.time = self._time()
+
+    def __repr__(self) -> str:
+        return f"<SchemaIndex {self.profile.table}: {len(self.columns)} columns, {len(self.book)} phrases>"
+
+    def _phrases(self) -> Phrasebook:
+        columns: dict[tuple[str, ...], list[str]] = {}
+        values: dict[tuple[str, ...], list[ValueHit]] = {}
+        for named in self.columns:
+            column = named.column
+            for name in (column.name, *column.aliases):
+                spaced = _CAMEL.sub(" ", name).replace("_", " ")
+                bare = _UNIT_NOTE.sub("", spaced)
+                joined = "".join(part for part in phrase_key(bare))
+                for key in {phrase_key(spaced), phrase_key(bare), phrase_key(name), (joined,) if joined else ()}:
+                    if (
+                        key
+                        and len(key) <= LONGEST_PHRASE
+                        and not (len(key) == 1 and key[0] in STOP_STEMS and len(key[0]) < 4)
+                    ):
+                        _add(columns, key, column.name)
+            if column.role in ("category", "identifier", "text"):
+                for key, hit in _value_phrases(column):
+                    _add(values, key, hit)
+        return MappingProxyType(
+            {
+                key: Entry(columns=tuple(columns.get(key, ())), values=tuple(values.get(key, ())))
+                for key in columns.keys() | values.keys()
+            }
+        )
+
+    def _atoms(self) -> Mapping[str, tuple[tuple[int, int], ...]]:
+        atoms: dict[str, list[tuple[int, int]]] = {}
+        for i, named in enumerate(self.columns):
+            for j, word in enumerate(named.words):
+                for atom in (word.stem, *(f"c:{c}" for c in word.concepts)):
+                    atoms.setdefault(atom, []).append((i, j))
+        return {atom: tuple(places) for atom, places in atoms.items()}
+
+    def _row_nouns(self) -> frozenset[str]:
+        nouns = {stem(self.profile.row_noun)}
+        for word in name_words(self.profile.table):
+            kinds = {CONCEPTS[c].kind for c in word.concepts}
+            if word.number is None and word.stem not in STOP_STEMS and "m" not in kinds and len(word.stem) > 2:
+                nouns.add(word.stem)
+        return frozenset(nouns)
+
+    def _time(self) -> Column | None:
+        name = self.profile.time_column
+        times = [n.column for n in self.columns if n.column.role == "time"]
+        return next((c for c in times if c.name == name), times[0] if times and name is None else None)
+
+    def is_row_noun(self, word: Word) -> bool:
+        """Whether a word names what one row is: its noun, its table, or simply *rows*."""
+        if word.stem in self.row_nouns or word.stem in ROW_STEMS:
+            return True
+        own = {c for noun in self.row_nouns for c in NAMES.get((noun,), Entry()).concepts if CONCEPTS[c].kind != "g"}
+        return bool(own & word.concepts)
+
+    def time_part(self, grain: str) -> Column | None:
+        """The column that holds a part of the date by itself (``month`` 1 to 12), if there is one."""
+        wanted = {"hour_of_day": "hour", "month_of_year": "month"}.get(grain, grain)
+        for named in self.columns:
+            if named.concept == wanted and len(named.words) == 1 and named.column.role != "time":
+                return named.column
+        return None
+
+    def is_measure(self, column: Column) -> bool:
+        """Whether numbers of this column are worth adding or averaging: not ids, not parts of dates."""
+        if column.role != "number":
+            return False
+        named = self.by_name.get(column.name)
+        return named is None or not (len(named.words) == 1 and named.words[0].concepts & TIME_PARTS)
+
+    def range(self, column: Column) -> tuple[dt.date, dt.date] | None:
+        """First and last day of a time column."""
+        try:
+            return (
+                dt.date.fromisoformat(str(column.minimum)[:10]),
+                dt.date.fromisoformat(str(column.maximum)[:10]),
+            )
+        except ValueError:
+            return None
+
+    def truth(self, column: Column, wanted: bool) -> str | None:
+        """The stored value for yes (or no) of a column of two truth values; None when it is not one."""
+        if not column.values or len(column.values) > 2 or not column.values_complete:
+            return None
+        folded = {value.strip().casefold(): value for value in column.values}
+        if not all(value in TRUE_WORDS | FALSE_WORDS for value in folded):
+            return None
+        return next((v for k, v in folded.items() if k in (TRUE_WORDS if wanted else FALSE_WORDS)), None)
+
+
+ROW_STEMS = frozenset(stem(word) for word in ROW_WORDS)
+
+
+def _value_phrases(column: Column) -> Iterable[tuple[tuple[str, ...], ValueHit]]:
+    partial: dict[tuple[str, ...], set[str]] = {}
+    for value in column.values[:MAX_VALUES]:
+        hit = ValueHit(column.name, value)
+        for name in dict.fromkeys((value, column.labels.get(value, value))):
+            if len(name) > 200:
+                continue
+            key = phrase_key(name)
+            if not key or len(key) > LONGEST_PHRASE or (len(key) == 1 and name.replace(".", "", 1).isdigit()):
+                continue
+            yield key, hit
+            if key[0].isascii():
+                for length in range(1, len(key)):
+                    partial.setdefault(key[:length], set()).add(value)
+            else:
+                for suffix in _VALUE_SUFFIXES:
+                    if name.endswith(suffix) and len(name) - len(suffix) >= 2:
+                        partial.setdefault(key[: -len(suffix)], set()).add(value)
+    for key, owners in partial.items():
+        alone = key[0]
+        if len(owners) == 1 and (len(key) > 1 or (len(alone) > 3 and alone not in STOP_STEMS and not BASE.get(key))):
+            yield key, ValueHit(column.name, next(iter(owners)), partial=True)
+
+
+def _add(table: dict[tuple[str, ...], list[T]], key: tuple[str, ...], item: T) -> None:
+    items = table.setdefault(key, [])
+    if item not in items:
+        items.append(item)
