@@ -29,10 +29,11 @@ from failsoft.kernel.guard import Guard, Kernel
 from failsoft.kernel.scope import ROOT, current
 from failsoft.runs.agents import Agent, AgentRegistry
 from failsoft.runs.crew import Crew, Orphan, within
+from failsoft.runs.limits import Grace, RunLimits, RunParts
 from failsoft.runs.progress import History
 from failsoft.runs.recorder import Recorder, RecorderStatistics
 from failsoft.runs.result import RunRequest, RunResult
-from failsoft.runs.run import Grace, Run, RunHandle, RunLimits, RunParts, body_hash
+from failsoft.runs.run import Run, RunHandle, body_hash
 from failsoft.runs.runners import TaskRunner
 from failsoft.stores.memory import MemoryStore
 from failsoft.stores.protocols import RunStore

@@ -10,103 +10,37 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
-from failsoft.base.clock import Sources
 from failsoft.base.errors import (
-    BadInput,
-    DeadlineExceeded,
     FailsoftError,
     InternalError,
-    PlanRefused,
     RunCancelled,
     StoreConflict,
 )
-from failsoft.base.events import Event, EventBus
-from failsoft.kernel.breaker import BreakerState
+from failsoft.base.events import Event
 from failsoft.kernel.classify import as_error
-from failsoft.kernel.guard import Kernel
 from failsoft.runs.agents import Agent
 from failsoft.runs.answer import Answer, Parts, build, shortfalls
-from failsoft.runs.crew import PATIENCE, Crew, within
-from failsoft.runs.plan import Plan, check_plan
-from failsoft.runs.planner import PlanContext, PlanFailure, PlanRequest, language_of
-from failsoft.runs.progress import History, ProgressReport
-from failsoft.runs.recorder import Recorder
+from failsoft.runs.crew import within
+from failsoft.runs.limits import RunParts
+from failsoft.runs.plan import Plan
+from failsoft.runs.planner import PlanFailure, PlanRequest, language_of
+from failsoft.runs.planning import make_plan
+from failsoft.runs.progress import ProgressReport
 from failsoft.runs.result import RunRequest, RunResult, TaskResult
 from failsoft.runs.runners import TaskRunner, ToolRunner
 from failsoft.runs.scheduler import Scheduler
 from failsoft.runs.state import RunState, StateCell
-from failsoft.stores.protocols import CreateRun, FinishRun, FinishTask, RunRecord, RunStore, SaveSnapshot, TaskRecord
-from failsoft.tools.stale import StaleResults
+from failsoft.stores.protocols import CreateRun, FinishRun, FinishTask, RunRecord, SaveSnapshot, TaskRecord
 
-__all__ = ["Grace", "Run", "RunHandle", "RunLimits", "RunParts"]
+__all__ = ["Run", "RunHandle", "body_hash"]
 
 _log = logging.getLogger(__name__)
 
 _LOG: Final = 10_000
 """Events that a run keeps for those who watch it or come back to it; the oldest are dropped beyond."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunLimits:
-    """What the platform allows a run, in seconds.
-
-    ``grace_ceiling`` is the largest share of the budget kept for putting the answer together, ``grace_floor`` the
-    least time. ``planning_share`` is how much of what is left one planner may use. ``store_wait`` bounds every wait
-    for the store.
-    """
-
-    default_budget: float = 8.0
-    max_budget: float = 600.0
-    grace_ceiling: float = 0.125
-    grace_floor: float = 0.05
-    planning_share: float = 0.5
-    patience: float = PATIENCE
-    store_wait: float = 0.5
-    max_question: int = 10_000
-    max_runs: int = 20_000
-
-
-class Grace:
-    """What to keep back of a budget for the answer: twice the slowest recent one, between a floor and a ceiling."""
-
-    __slots__ = ("_recent",)
-
-    def __init__(self) -> None:
-        self._recent: deque[float] = deque(maxlen=50)
-
-    def learn(self, seconds: float) -> None:
-        """An answer took this long to put together."""
-        self._recent.append(seconds)
-
-    def of(self, budget: float, limits: RunLimits) -> float:
-        """Seconds to keep back from a budget."""
-        needed = max(limits.grace_floor, 2 * max(self._recent, default=0.0))
-        return min(needed, limits.grace_ceiling * budget)
-
-    def __repr__(self) -> str:
-        return f"<Grace slowest={max(self._recent, default=0.0):.4f}>"
-
-
-@dataclass(frozen=True, slots=True)
-class RunParts:
-    """What all runs of an app share."""
-
-    kernel: Kernel
-    bus: EventBus
-    sources: Sources
-    crew: Crew
-    history: History
-    stale: StaleResults
-    limits: RunLimits
-    grace: Grace
-    node: str
-    store: RunStore | None = None
-    recorder: Recorder | None = None
-    runners: Mapping[str, TaskRunner] | None = None
 
 
 class Run:
@@ -297,99 +231,29 @@ class Run:
         """The first plan of the agent's planners that can be run."""
         self._to(RunState.PLANNING)
         start = self._loop.time()
-        errors: list[FailsoftError] = []
-        unavailable = self._unavailable()
-        tools = self.agent.tools.without(unavailable) if unavailable else self.agent.tools
-        parts = self._parts
-        for planner in self.agent.planners:
-            now = self._loop.time()
-            if now >= self.cut:
-                errors.append(DeadlineExceeded("the time budget was used up before there was a plan"))
-                break
-            until = now + parts.limits.planning_share * (self.cut - now)
-            context = PlanContext(
-                kernel=parts.kernel,
-                limits=self.agent.limits,
-                remaining=lambda until=until: max(0.0, until - self._loop.time()),  # type: ignore[misc]  # bound here
-                unavailable=unavailable,
-                refused=tuple(self.refused),
+        try:
+            self.plan, self.planner = await make_plan(
+                self._ask, self.agent, self._parts, run=self.id, cut=self.cut, refuse=self._refuse
             )
-            try:
-                made = await within(
-                    parts.crew,
-                    planner.plan(self._ask, tools, context),
-                    at=until,
-                    what=f"planner {planner.name}",
-                    patience=min(parts.limits.patience, max(0.0, self.cut - until)),
-                    run=self.id,
-                    tenant=self.request.tenant,
-                )
-                if not isinstance(made, Plan):
-                    raise PlanRefused(f"planner {planner.name!r} made no plan but {type(made).__name__}")
-                # Withdrawn tools stay known: a plan that uses one all the same meets an open breaker, and its ladder.
-                self.plan = check_plan(made, self.agent.tools, self.agent.limits)
-            except asyncio.CancelledError:
-                raise
-            except Exception as error:  # noqa: BLE001 - whatever a planner raises, the next one is asked
-                mapped = as_error(error)
-                reason = mapped.details.get("reason")
-                self.refused.append(PlanFailure(planner.name, mapped.code, mapped.message, reason))
-                errors.append(mapped)
-                self.emit("plan.refused", None, self.refused[-1].to_dict())
-                if isinstance(mapped, BadInput):
-                    break  # the question itself is wrong: no other planner is to guess around that
-                continue
-            self.planner = planner.name
-            break
-        self._stages["planning"] = self._loop.time() - start
-        if self.plan is None:
-            raise self._no_plan(errors)
-        self.emit(
-            "plan.made",
-            None,
+        finally:
+            self._stages["planning"] = self._loop.time() - start
+        tasks = [
             {
-                "planner": self.planner,
-                "reading": self.plan.reading,
-                "notes": list(self.plan.notes),
-                "tasks": [
-                    {
-                        "id": task.id,
-                        "title": task.label,
-                        "tool": task.tool,
-                        "kind": task.kind,
-                        "needs": list(task.needs),
-                        "essential": task.essential,
-                    }
-                    for task in self.plan.tasks
-                ],
-            },
-        )
+                "id": task.id,
+                "title": task.label,
+                "tool": task.tool,
+                "kind": task.kind,
+                "needs": list(task.needs),
+                "essential": task.essential,
+            }
+            for task in self.plan.tasks
+        ]
+        made = {"planner": self.planner, "reading": self.plan.reading, "notes": list(self.plan.notes), "tasks": tasks}
+        self.emit("plan.made", None, made)
 
-    def _unavailable(self) -> tuple[str, ...]:
-        """Tools whose breaker is open: withdrawn from planners."""
-        guards = self._parts.kernel.guards
-        found = []
-        for spec in self.agent.tools.specs:
-            guard = guards.get(spec.downstream)
-            if guard is not None and guard.breaker.state is BreakerState.OPEN:
-                found.append(spec.name)
-        return tuple(found)
-
-    def _no_plan(self, errors: list[FailsoftError]) -> FailsoftError:
-        """Why there is no plan: a wrong question first, then what may be better a little later, then the refusals."""
-        for error in errors:
-            if isinstance(error, BadInput):
-                return error
-        for error in errors:
-            if error.retryable:
-                return error
-        text = "; ".join(f"{one.planner}: {one.message}" for one in self.refused)
-        return PlanRefused(
-            f"no plan could be made ({text})" if text else "no plan could be made",
-            param=errors[-1].param if errors else "input",
-            run_id=self.id,
-            details={"planners": [one.to_dict() for one in self.refused]},
-        )
+    def _refuse(self, failure: PlanFailure) -> None:
+        self.refused.append(failure)
+        self.emit("plan.refused", None, failure.to_dict())
 
     async def _dispatch(self) -> None:
         """Runs the plan's tasks."""

@@ -88,7 +88,8 @@ class ToolRunner:
         """See :class:`TaskRunner`."""
         tool = self._tools.get(task.tool)
         spec = tool.spec
-        tool.check(arguments)
+        if task.needs:  # without references the arguments were checked with the plan
+            tool.check(arguments)
 
         async def primary() -> Any:
             value = await self._call(tool, arguments, frame)

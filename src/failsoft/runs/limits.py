@@ -1,0 +1,78 @@
+"""What a run may use and what it shares with the other runs of its app."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from failsoft.base.clock import Sources
+from failsoft.base.events import EventBus
+from failsoft.kernel.guard import Kernel
+from failsoft.runs.crew import PATIENCE, Crew
+from failsoft.runs.progress import History
+from failsoft.runs.recorder import Recorder
+from failsoft.runs.runners import TaskRunner
+from failsoft.stores.protocols import RunStore
+from failsoft.tools.stale import StaleResults
+
+__all__ = ["Grace", "RunLimits", "RunParts"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunLimits:
+    """What the platform allows a run, in seconds.
+
+    ``grace_ceiling`` is the largest share of the budget kept for putting the answer together, ``grace_floor`` the
+    least time. ``planning_share`` is how much of what is left one planner may use. ``store_wait`` bounds every wait
+    for the store.
+    """
+
+    default_budget: float = 8.0
+    max_budget: float = 600.0
+    grace_ceiling: float = 0.125
+    grace_floor: float = 0.05
+    planning_share: float = 0.5
+    patience: float = PATIENCE
+    store_wait: float = 0.5
+    max_question: int = 10_000
+    max_runs: int = 20_000
+
+
+class Grace:
+    """What to keep back of a budget for the answer: twice the slowest recent one, between a floor and a ceiling."""
+
+    __slots__ = ("_recent",)
+
+    def __init__(self) -> None:
+        self._recent: deque[float] = deque(maxlen=50)
+
+    def learn(self, seconds: float) -> None:
+        """An answer took this long to put together."""
+        self._recent.append(seconds)
+
+    def of(self, budget: float, limits: RunLimits) -> float:
+        """Seconds to keep back from a budget."""
+        needed = max(limits.grace_floor, 2 * max(self._recent, default=0.0))
+        return min(needed, limits.grace_ceiling * budget)
+
+    def __repr__(self) -> str:
+        return f"<Grace slowest={max(self._recent, default=0.0):.4f}>"
+
+
+@dataclass(frozen=True, slots=True)
+class RunParts:
+    """What all runs of an app share."""
+
+    kernel: Kernel
+    bus: EventBus
+    sources: Sources
+    crew: Crew
+    history: History
+    stale: StaleResults
+    limits: RunLimits
+    grace: Grace
+    node: str
+    store: RunStore | None = None
+    recorder: Recorder | None = None
+    runners: Mapping[str, TaskRunner] | None = None
