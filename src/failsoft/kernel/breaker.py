@@ -79,7 +79,7 @@ class Admission(NamedTuple):
 class Transition(NamedTuple):
     """A change of state at loop time ``at``.
 
-    ``reason`` names the rule, with its figures; ``open_for`` is in seconds: None unless opening, ``inf`` for
+    ``reason`` names the rule, with its figures; ``open_for`` is in seconds: None unless it opens, and when it was
     opened by hand without an end.
     """
 
@@ -95,17 +95,17 @@ class Transition(NamedTuple):
 class BreakerStatistics:
     """A breaker at one instant.
 
-    ``since``: loop time of the last state change, ``reason`` why. ``retry_in``: seconds until a probe may be tried,
-    None when calls are considered now. ``calls`` to ``mean`` are of the rolling window (the current generation only),
-    ``hung`` are the calls in flight that count already. ``probes`` run now, ``good_probes`` succeeded this round.
-    ``share`` of calls that is let through (1 when closed, 0 when open). ``refused``, ``opened``, ``listener_errors``
-    count since the start.
+    ``since``: loop time of the last state change (None: never), ``reason`` why. ``retry_in``: seconds until a probe
+    may be tried, None when calls are considered now. ``calls`` to ``mean`` are what is counted: the rolling window (of
+    the current generation only) and the ``hung`` calls, which are in flight. ``probes`` run now, ``good_probes``
+    succeeded this round. ``share`` of calls that is let through (1 when closed, 0 when open). ``refused``,
+    ``opened``, ``listener_errors`` count since the start.
     """
 
     name: str
     state: BreakerState
     generation: int
-    since: float
+    since: float | None
     reason: str
     retry_in: float | None
     by_hand: bool
@@ -247,16 +247,12 @@ class Breaker:
         if self.state is _CLOSED:
             return None
         if self.state is _OPEN and now < self._open_until:
-            return (
-                min(self._open_until - now, self.policy.open_max)
-                if self._open_until == math.inf
-                else self._open_until - now
-            )
+            return self.policy.open_max if self._open_until == math.inf else self._open_until - now
         wait = self._probes.retry_in(now, self.policy.probes)
         return None if wait is None else min(wait, self.policy.open_for)
 
     def retry_after(self, now: float) -> float:
-        """Seconds after which a refused caller may come back: :meth:`retry_in`, or the ramp's interval if that is None."""
+        """Seconds after which a refused caller may come back: :meth:`retry_in`, else the interval of the ramp."""
         wait = self.retry_in(now)
         return self.policy.ramp / RAMP_STEPS if wait is None else wait
 
@@ -278,6 +274,7 @@ class Breaker:
                 generation = self.generation
                 if self.state is _OPEN:
                     generation += 1
+                    self._by_hand = False
                     self._enter(_HALF_OPEN, "open time is over", now)
                 return Admission(generation, True, taken)
         self._refused += 1
@@ -287,7 +284,7 @@ class Breaker:
         """The share of calls that the ramp lets through: linear in time, as Envoy's slow start with aggression 1."""
         ramp = self.policy.ramp
         elapsed = now - self._since
-        return 1.0 if elapsed >= ramp else max(RAMP_FLOOR, elapsed / ramp)
+        return 1.0 if ramp == 0 or elapsed >= ramp else max(RAMP_FLOOR, elapsed / ramp)
 
     def _ramp_admits(self, now: float) -> bool:
         """Every offered call earns its share of an admission; besides, one call per interval passes in any case.
@@ -322,7 +319,6 @@ class Breaker:
         if now < self._quiet_until and latency <= self._alarm:
             window = self._window
             window.calls += 1
-            window.timed += 1
             window.latency += latency
         else:
             self._record(now, latency)
@@ -392,7 +388,7 @@ class Breaker:
         else:
             self._good_probes += 1
             if self._good_probes >= self.policy.close_after:
-                self._close(f"{self._good_probes} good probes", now)
+                self._close(f"{self._good_probes} good probes", now, lasting=self.policy.ramp == 0)
 
     def _record(
         self,
@@ -410,7 +406,7 @@ class Breaker:
         bad = failed or timeout
         slow = slow or latency > self._slow
         over = over or latency > self._over
-        self._window.add(now, None if failed else latency, failed=failed, timeouts=timeout, slow=slow, over=over)
+        self._window.add(now, latency, failed, timeout, slow, over)
         if in_row and (bad or self._failure_row or self._timeout_row):
             self._note_in_row(now, timeout=timeout, bad=bad)
         if bad or slow or over or latency > self._alarm:
@@ -467,7 +463,7 @@ class Breaker:
             slow = (past.slow + window.slow + hung) / calls
             if slow >= policy.slow_ratio:
                 return f"slow ratio {slow:.3g} {self._of(calls)} (limit {policy.slow_ratio:g})"
-        if policy.mean is not None and (timed := past.timed + window.timed):
+        if policy.mean is not None and (timed := past.calls + window.calls - past.failed - window.failed):
             mean = (past.latency + window.latency) / timed
             if mean > policy.mean:
                 return f"mean latency {mean:.3g} s {self._of(calls)} (limit {policy.mean:g} s)"
@@ -484,12 +480,8 @@ class Breaker:
 
     def _trip(self, reason: str, now: float) -> None:
         """Opens by a rule or a bad probe. Opening while still ramping counts as one more failed round."""
-        self._open(
-            reason, now, self.policy.open_time(self._failed_rounds, self._rng), failed_rounds=self._failed_rounds + 1
-        )
-
-    def _reopen(self, reason: str, now: float) -> None:
-        self._trip(reason, now)
+        rounds = self._failed_rounds
+        self._open(reason, now, self.policy.open_time(rounds, self._rng), failed_rounds=rounds + 1)
 
     def _open(self, reason: str, now: float, open_for: float, *, failed_rounds: int, by_hand: bool = False) -> None:
         self._failed_rounds = failed_rounds
@@ -498,11 +490,12 @@ class Breaker:
         self._opened += 1
         self._enter(_OPEN, reason, now, open_for)
 
-    def _close(self, reason: str, now: float) -> None:
+    def _close(self, reason: str, now: float, *, lasting: bool) -> None:
+        """`lasting`: taken for recovered at once. Otherwise that is so when the ramp was gone through."""
         self._by_hand = False
         self._credit = 0.0
         self._passed_at = -math.inf
-        if self.policy.ramp == 0:
+        if lasting:
             self._failed_rounds = 0
         self._enter(_CLOSED, reason, now)
 
@@ -517,7 +510,9 @@ class Breaker:
         # The state is consistent from here on: the listener may call anything.
         if self._on_transition is not None:
             try:
-                self._on_transition(Transition(self.name, old, new, reason, now, open_for))
+                self._on_transition(
+                    Transition(self.name, old, new, reason, now, None if open_for == math.inf else open_for)
+                )
             except Exception:  # noqa: BLE001 - a listener's defect must not become the caller's
                 self._listener_errors += 1
 
@@ -539,8 +534,7 @@ class Breaker:
     def force_close(self, now: float, *, reason: str = "by hand") -> None:
         """Closes now, with the ramp; the open time starts from its base again. Nothing changes when it is closed."""
         if self.state is not _CLOSED:
-            self._close(reason, now)
-            self._failed_rounds = 0
+            self._close(reason, now, lasting=True)
 
     def reconfigure(self, policy: BreakerPolicy, now: float) -> None:
         """Takes new figures and keeps state, generation, counts and leases.
@@ -561,26 +555,28 @@ class Breaker:
 
     def statistics(self, now: float) -> BreakerStatistics:
         """Everything that can be said about it at `now`."""
-        tally = self._window.tally(now)
-        calls = tally.calls + self._hung
-        bad = tally.bad + (self._hung if self._hung_fails else 0)
-        share = {_CLOSED: 1.0 if self.clear else self._share(now)}.get(self.state, 0.0)
+        hung, tally = self._hung, self._window.tally(now)
+        calls, slow = tally.calls + hung, tally.slow + hung
+        timeouts = tally.timeouts + (hung if self._hung_fails else 0)
+        share = 0.0
+        if self.state is _CLOSED:
+            share = 1.0 if self.clear else self._share(now)
         return BreakerStatistics(
             name=self.name,
             state=self.state,
             generation=self.generation,
-            since=self._since,
+            since=None if self._since == -math.inf else self._since,
             reason=self._reason,
             retry_in=self.retry_in(now),
             by_hand=self._by_hand,
             calls=calls,
             failed=tally.failed,
-            timeouts=tally.timeouts,
-            slow=tally.slow,
-            failure_ratio=bad / calls if calls else 0.0,
-            slow_ratio=(tally.slow + self._hung) / calls if calls else 0.0,
+            timeouts=timeouts,
+            slow=slow,
+            failure_ratio=(tally.failed + timeouts) / calls if calls else 0.0,
+            slow_ratio=slow / calls if calls else 0.0,
             mean=tally.mean,
-            hung=self._hung,
+            hung=hung,
             timeouts_in_row=self._timeout_row.bit_count(),
             failures_in_row=self._failure_row.bit_count(),
             probes=self._probes.in_use(now),

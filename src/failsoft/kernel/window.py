@@ -24,7 +24,7 @@ class Tally(NamedTuple):
     """What a window (or one bucket) holds.
 
     ``calls`` counts all, ``failed`` and ``timeouts`` those that ended so (the rest was good), ``slow`` and ``over``
-    those beyond the slow and the p99 threshold, ``timed`` those whose latency is in ``latency`` (seconds, summed).
+    those beyond the slow and the p99 threshold. ``latency`` is the sum, in seconds, over the calls that did not fail.
     """
 
     calls: int = 0
@@ -32,7 +32,6 @@ class Tally(NamedTuple):
     timeouts: int = 0
     slow: int = 0
     over: int = 0
-    timed: int = 0
     latency: float = 0.0
 
     @property
@@ -47,8 +46,9 @@ class Tally(NamedTuple):
 
     @property
     def mean(self) -> float:
-        """The mean latency of the timed calls, in seconds; 0 without any."""
-        return self.latency / self.timed if self.timed else 0.0
+        """The mean latency in seconds of the calls that did not fail; 0 without any."""
+        timed = self.calls - self.failed
+        return self.latency / timed if timed else 0.0
 
 
 _NOTHING: Final = Tally()
@@ -57,7 +57,7 @@ _NOTHING: Final = Tally()
 class RollingWindow:
     """Counts over the last `seconds`, as of the time last given.
 
-    The attributes ``calls``, ``timed`` and ``latency`` belong to the current bucket. An owner on a hot path may add
+    The attributes ``calls`` and ``latency`` belong to the current bucket. An owner on a hot path may add
     to them directly while ``now < edge``; everybody else uses :meth:`add`. A `now` before the current bucket counts
     in the current bucket.
     """
@@ -73,7 +73,6 @@ class RollingWindow:
         "past",
         "seconds",
         "slow",
-        "timed",
         "timeouts",
         "width",
     )
@@ -96,7 +95,7 @@ class RollingWindow:
         self._start_bucket()
 
     def _start_bucket(self) -> None:
-        self.calls = self.failed = self.timeouts = self.slow = self.over = self.timed = 0
+        self.calls = self.failed = self.timeouts = self.slow = self.over = 0
         self.latency = 0.0
 
     def roll(self, now: float) -> None:
@@ -119,28 +118,26 @@ class RollingWindow:
         self.edge = edge if edge // self.width > tick else math.nextafter(edge, math.inf)
 
     def _current(self) -> Tally:
-        return Tally(self.calls, self.failed, self.timeouts, self.slow, self.over, self.timed, self.latency)
+        return Tally(self.calls, self.failed, self.timeouts, self.slow, self.over, self.latency)
 
     def add(
         self,
         now: float,
-        latency: float | None,
-        *,
-        failed: int = 0,
-        timeouts: int = 0,
-        slow: int = 0,
-        over: int = 0,
+        latency: float,
+        failed: bool = False,
+        timeout: bool = False,
+        slow: bool = False,
+        over: bool = False,
     ) -> None:
-        """Records one call; `latency` in seconds, None when it must not enter the mean."""
+        """Records one call of `latency` seconds."""
         if now >= self.edge:
             self.roll(now)
         self.calls += 1
         self.failed += failed
-        self.timeouts += timeouts
+        self.timeouts += timeout
         self.slow += slow
         self.over += over
-        if latency is not None:
-            self.timed += 1
+        if not failed:
             self.latency += latency
 
     def tally(self, now: float) -> Tally:
@@ -153,7 +150,6 @@ class RollingWindow:
             past.timeouts + self.timeouts,
             past.slow + self.slow,
             past.over + self.over,
-            past.timed + self.timed,
             past.latency + self.latency,
         )
 
@@ -169,7 +165,6 @@ class RollingWindow:
                 other.timeouts += tally.timeouts
                 other.slow += tally.slow
                 other.over += tally.over
-                other.timed += tally.timed
                 other.latency += tally.latency
         other.roll(now)
         return other
