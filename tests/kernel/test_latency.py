@@ -145,7 +145,7 @@ def test_a_long_request_gets_a_longer_limit_and_a_shortened_limit_does_not_lock_
         latency.record(1.0, 0.0, size=1.0)
     usual = latency.limit()
     assert latency.limit(size=5.0) == pytest.approx(5 * usual, rel=0.01)
-    latency.shortened_to = 1.5
+    latency.shorten(1.5)
     assert latency.limit() == 1.5
     assert latency.limit(size=5.0) == pytest.approx(7.5)
 

@@ -31,7 +31,18 @@ class RetryBudget:
     the start and what the `trickle` (tokens a second) refills to.
     """
 
-    __slots__ = ("_at", "_deposits", "_granted", "_refused", "_tokens", "ceiling", "ratio", "reserve", "trickle")
+    __slots__ = (
+        "_at",
+        "_credited",
+        "_granted",
+        "_refused",
+        "_tokens",
+        "ceiling",
+        "deposits",
+        "ratio",
+        "reserve",
+        "trickle",
+    )
 
     def __init__(
         self, *, ratio: float = 0.1, ceiling: float = 20.0, reserve: float = 3.0, trickle: float = 0.1
@@ -46,17 +57,14 @@ class RetryBudget:
         self._at: float | None = None
         self._granted = 0
         self._refused = 0
-        self._deposits = 0
-
-    def deposit(self) -> None:
-        """A first attempt starts."""
-        self._deposits += 1
-        tokens = self._tokens + self.ratio
-        self._tokens = min(self.ceiling, tokens)
+        self._credited = 0
+        self.deposits = 0
+        """First attempts so far: whoever starts one adds 1. What they earn is worked out when somebody asks."""
 
     def withdraw(self, now: float) -> bool:
         """Takes a token for an extra attempt; False when there is none (the first attempt is never harmed by that)."""
         self._refill(now)
+        self._credit()
         if self._tokens < 1.0:
             self._refused += 1
             return False
@@ -69,6 +77,10 @@ class RetryBudget:
         self._tokens = min(self.ceiling, self._tokens + 1.0)
         self._granted -= 1
 
+    def _credit(self) -> None:
+        self._tokens = min(self.ceiling, self._tokens + (self.deposits - self._credited) * self.ratio)
+        self._credited = self.deposits
+
     def _refill(self, now: float) -> None:
         if self._at is not None and now > self._at and self._tokens < self.reserve:
             self._tokens = min(self.reserve, self._tokens + (now - self._at) * self.trickle)
@@ -76,7 +88,8 @@ class RetryBudget:
 
     def statistics(self) -> BudgetStatistics:
         """Figures since the start."""
-        return BudgetStatistics(self._tokens, self._granted, self._refused, self._deposits)
+        self._credit()
+        return BudgetStatistics(self._tokens, self._granted, self._refused, self.deposits)
 
     def __repr__(self) -> str:
         return f"<RetryBudget tokens={self._tokens:.1f} granted={self._granted} refused={self._refused}>"

@@ -272,21 +272,20 @@ class deadline_scope:  # noqa: N801 - reads as a statement, like asyncio.timeout
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
+    ) -> None:
         assert self._token is not None
         assert self.scope is not None
         current.reset(self._token)
         alarm = self._alarm
         if alarm is None:
-            return False
+            return
         self._heap.disarm(alarm)
         if not alarm.fired:
             # The body ended by itself. If the loop was blocked past the deadline, what it has came too late.
             if error is None and self._loop.time() > alarm.when:
                 raise Deadline(alarm.when, self.scope.limit).error()
-            return False
+            return
         if self._task.uncancel() > self._cancelling and kind is not None and issubclass(kind, asyncio.CancelledError):
-            return False  # somebody else cancelled too: theirs goes on
+            return  # somebody else cancelled too: theirs goes on
         if kind is None or issubclass(kind, asyncio.CancelledError | TimeoutExceeded):
             raise Deadline(alarm.when, self.scope.limit).error() from error
-        return False

@@ -1,50 +1,51 @@
 """The guard: every policy of one downstream, in the one order.
 
-    ladder( cache · coalesce( call limit( retry( hedge( admit( attempt limit( attempt )))))))      all under the
-    deadline
+    ladder( cache · coalesce( call limit( retry( hedge( admit( attempt limit( attempt )))))))   all under the deadline
 
-:meth:`Guard.call` is that order from the call limit inwards, readable in one screen. It awaits the callee in place:
-limits come from the loop's :class:`~failsoft.kernel.deadline.DeadlineHeap`, decisions are synchronous functions of
-``now``, and an attempt costs no task, no timer and no lock of its own.
+:meth:`Guard.call` is that order from the call limit inwards, readable in one screen; :meth:`Guard.fetch` puts the cache
+and coalescing around it, :func:`~failsoft.kernel.ladder.climb` the ladder. It awaits the callee in place: limits come
+from the loop's :class:`~failsoft.kernel.deadline.DeadlineHeap`, decisions are synchronous functions of ``now``, and an
+attempt costs no task, no timer and no lock of its own.
+
+The module is over 600 lines because everything that is said to a guard (calls, streams, settings, views) is one
+class; what a guard does apart from the usual way is in modules of its own: admission, ending, callee, hedge, stream,
+fetch.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-from asyncio import CancelledError, get_running_loop
+from asyncio import current_task, get_running_loop
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Hashable, Mapping
+from dataclasses import replace
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeVar, TypeVarTuple, cast
+from typing import Any, Final, TypeVar, TypeVarTuple, cast
 
 from failsoft.base.clock import Sources
-from failsoft.base.errors import (
-    AttemptTimeout,
-    BreakerOpen,
-    CallTimeout,
-    DeadlineExceeded,
-    FailsoftError,
-    InternalError,
-    QueueTimeout,
-    TaskTimeout,
-    TimeoutExceeded,
-    ToolFailed,
-    Unaffordable,
-)
+from failsoft.base.errors import FailsoftError, InternalError
 from failsoft.base.events import Event, EventBus
-from failsoft.base.outcomes import Kind
-from failsoft.kernel.breaker import Admission, Breaker, BreakerPolicy, BreakerState, ProbeCap, Transition
+from failsoft.base.outcomes import Kind, Outcome
+from failsoft.kernel.admission import admit, gate, open_error, unaffordable
+from failsoft.kernel.breaker import Breaker, BreakerPolicy, BreakerState, ProbeCap, Transition
 from failsoft.kernel.budget import RetryBudget
-from failsoft.kernel.bulkhead import Bulkhead, Waiter
-from failsoft.kernel.classify import Classifier, Counts, Verdict, classify
-from failsoft.kernel.deadline import Alarm, DeadlineHeap, heap_of
+from failsoft.kernel.bulkhead import Bulkhead
+from failsoft.kernel.cache import Cache, SecondLevel
+from failsoft.kernel.callee import Runner, bound, detached, threaded
+from failsoft.kernel.classify import Classifier, Counts, Verdict
+from failsoft.kernel.deadline import DeadlineHeap, heap_of
+from failsoft.kernel.ending import ended
+from failsoft.kernel.fetch import fetch
+from failsoft.kernel.flights import Flights
+from failsoft.kernel.hedge import hedged
 from failsoft.kernel.policy import Policy, Preset, preset
 from failsoft.kernel.scope import Scope, current
-from failsoft.kernel.threads import Job, ThreadLane
-from failsoft.kernel.ticket import Holder, Ticket
+from failsoft.kernel.stream import GuardedStream, StreamLimits
+from failsoft.kernel.threads import ThreadLane
+from failsoft.kernel.ticket import Ticket
 from failsoft.kernel.timeout import AdaptiveTimeout
+from failsoft.kernel.views import CallEnded, GuardStatistics, Holder, holder
 
 __all__ = ["CallEnded", "Guard", "GuardStatistics", "Interceptor", "Kernel", "guard"]
 
@@ -59,110 +60,62 @@ injected.
 EXPLORE_EVERY: Final = 10.0
 """Seconds between calls let through although the estimate says that they cannot fit: no estimate locks anything out."""
 
-_LIMITS: Final[dict[str, type[TimeoutExceeded]]] = {
-    "attempt": AttemptTimeout,
-    "call": CallTimeout,
-    "task": TaskTimeout,
-    "run": DeadlineExceeded,
-}
-
-_NEVER_TRIPS: Final = BreakerPolicy(
-    failure_ratio=None, consecutive_timeouts=None, consecutive_failures=None, failures=None
-)
-
-
-class CallEnded(NamedTuple):
-    """Data of the event ``attempt.finished``: ``seconds`` from admission to end; ``code`` is None for a success."""
-
-    seconds: float
-    counts: str
-    code: str | None
-    attempt: int
-    remaining: float
-
-
-@dataclass(frozen=True, slots=True)
-class GuardStatistics:
-    """Figures of one downstream since the start. ``rejected`` counts refusals by error code."""
-
-    name: str
-    breaker: str
-    in_use: int
-    limit: int
-    waiting: int
-    oldest_wait: float
-    orphans: int
-    threads: int
-    calls: int
-    attempts: int
-    retries: int
-    ok: int
-    failed: int
-    timed_out: int
-    neutral: int
-    rejected: Mapping[str, int]
-    typical: float
-    attempt_limit: float | None
-
-
-class _Queued(Waiter):
-    """A call waiting for a permit: wakes its coroutine when the bulkhead grants or refuses."""
-
-    __slots__ = ("admission", "future")
-
-    def __init__(
-        self, future: asyncio.Future[None], priority: int, tenant: str | None, fallback: bool, deadline: float
-    ) -> None:
-        super().__init__(priority=priority, tenant=tenant, fallback=fallback, deadline=deadline)
-        self.future = future
-        self.admission: Admission | None = None
-
-    def granted(self) -> None:
-        if not self.future.done():
-            self.future.set_result(None)
-
-    def rejected(self, error: FailsoftError) -> None:
-        if not self.future.done():
-            self.future.set_exception(error)
+_NEVER_TRIPS: Final = BreakerPolicy(failure_ratio=None, consecutive_timeouts=None, consecutive_failures=None)
 
 
 class Guard:
-    """Guards one downstream. Make it through :class:`Kernel` or :func:`guard`; use it from one event loop at a time."""
+    """Guards one downstream. Make it through :class:`Kernel` or :func:`guard`; use it from one event loop at a time.
+
+    ``breaker``, ``bulkhead``, ``budget`` (of retries and hedges) and ``latency`` are its parts, each with statistics
+    and a telling repr. What is public beyond the calls is for those parts and for the runners of
+    :mod:`failsoft.kernel.callee`, :mod:`failsoft.kernel.hedge` and :mod:`failsoft.kernel.stream`.
+    """
 
     def __init__(self, name: str, policy: Policy, kernel: Kernel) -> None:
         self.name = name
-        self.policy = policy
-        self.interceptor: Interceptor | None = None
-        self._kernel = kernel
-        self._bus = kernel.bus
-        self._rng = kernel.sources.rng
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._heap: DeadlineHeap
+        self.heap: DeadlineHeap
+        self.threads = ThreadLane(name)
         self.breaker = Breaker(
             policy.breaker or _NEVER_TRIPS,
-            rng=self._rng,
+            rng=kernel.sources.rng,
             name=name,
             on_transition=self._on_transition,
             probe_cap=kernel.probes,
         )
-        self.bulkhead = Bulkhead(policy.bulkhead, name=name, gate=self._gate)
+        self.bulkhead = Bulkhead(policy.bulkhead, name=name, gate=partial(gate, self))
         self.budget = RetryBudget(ratio=policy.retry_ratio)
-        self.latency = AdaptiveTimeout(policy.adaptive_timeout)
+        self.latency = AdaptiveTimeout(policy.adaptive_timeout, fixed=policy.attempt_timeout)
+        self.cache: Cache | None = None
+        self.flights = Flights()
+        self._bus = kernel.bus
+        self._rng = kernel.sources.rng
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._interceptor: Interceptor | None = None
         self._tickets: dict[Ticket, None] = {}
-        self._threads = ThreadLane(name)
         self._children: set[asyncio.Task[Any]] = set()
+        self._hedges = RetryBudget(reserve=1.0)
         self._explored = -math.inf
         self._hung_due = math.inf
         self._rejected: Counter[str] = Counter()
-        self._calls = self._attempts = self._retries = 0
-        self._ok = self._failures = self._timeouts = self._neutral = 0
+        self._attempts = self._retries = self._ok = self._failures = self._timeouts = self._neutral = 0
         self._apply(policy)
 
     def _apply(self, policy: Policy) -> None:
         self.policy = policy
         self._call_timeout = math.inf if policy.call_timeout is None else policy.call_timeout
         age = None if policy.breaker is None else policy.breaker.hung_after
-        self._hung_after = math.inf if age is None else age
+        self.hung_after = math.inf if age is None else age
+        if policy.cache is None:
+            self.cache = None
+        elif self.cache is None:
+            self.cache = Cache(policy.cache, rng=self._rng)
+        else:
+            self.cache.reconfigure(policy.cache)
+        self._runner: Runner | None = detached if policy.detachable else None
+        if policy.hedge is not None:
+            self._hedges.ratio = policy.hedge.share
+            self._runner = hedged
+        self._plain = self._interceptor is None and self._runner is None
 
     def reconfigure(self, policy: Policy) -> None:
         """Changes the policy in place: state, statistics and waiting calls are kept; fewer permits come by draining."""
@@ -170,9 +123,18 @@ class Guard:
         self.breaker.reconfigure(policy.breaker or _NEVER_TRIPS, now)
         self.bulkhead.reconfigure(policy.bulkhead, now)
         self.budget.ratio = policy.retry_ratio
-        self.latency.policy = policy.adaptive_timeout
-        self.latency.refresh(now)
+        self.latency.reconfigure(policy.adaptive_timeout, policy.attempt_timeout, now)
         self._apply(policy)
+
+    @property
+    def interceptor(self) -> Interceptor | None:
+        """Runs in place of the callee, inside the attempt, while set."""
+        return self._interceptor
+
+    @interceptor.setter
+    def interceptor(self, interceptor: Interceptor | None) -> None:
+        self._interceptor = interceptor
+        self._plain = interceptor is None and self._runner is None
 
     # --- the order ---------------------------------------------------------------------------------------------
 
@@ -187,7 +149,7 @@ class Guard:
         timeout: float | None = None,
         classify: Classifier | None = None,
         size: float = 1.0,
-        _runner: _Runner | None = None,
+        runner: Runner | None = None,
     ) -> T:
         """Awaits ``fn(*args)`` under this downstream's limits, breaker, bulkhead and retries, and the current deadline.
 
@@ -195,13 +157,14 @@ class Guard:
         current scope's. `timeout` replaces the policy's call limit (seconds). `idempotency_key` is visible to the
         callee in its scope and the same in every attempt. `classify` reads results and errors (see
         :mod:`failsoft.kernel.classify`). `size` is the request's size relative to others, for learned limits.
+        `runner` is for callees that run apart (:meth:`call_sync`).
 
         Raises what the callee raised; :class:`~failsoft.base.errors.Rejection` when the call was refused unstarted;
         :class:`~failsoft.base.errors.TimeoutExceeded` naming the limit that fired. ``CancelledError`` passes through.
         """
         loop = get_running_loop()
         if loop is not self._loop:
-            self._bind(loop)
+            self.bind()
         began = now = loop.time()
         inherited = current.get()
         until, limit = now + (self._call_timeout if timeout is None else timeout), "call"
@@ -211,434 +174,65 @@ class Guard:
             priority = inherited.priority
         if tenant is None:
             tenant = inherited.tenant
-        task = asyncio.current_task(loop)
+        latency, breaker, bulkhead = self.latency, self.breaker, self.bulkhead
+        task = current_task(loop)
         assert task is not None
-        self._calls += 1
-        self.budget.deposit()
+        self.budget.deposits += 1
         number, waited = 1, 0.0
         while True:
-            if until - now <= self.latency.typical:
+            # what is left must be worth starting
+            if until - now <= latency.typical:
                 self._afford(until, limit, now)
             # admit: breaker and bulkhead, all or nothing
             if now >= self._hung_due:
                 self._count_hung(now)
-            if self.breaker.clear and self.bulkhead.try_acquire(now, priority, tenant, inherited.fallback):
-                admission = self.breaker.standing
+            if breaker.clear and bulkhead.try_acquire(now, priority, tenant, inherited.fallback):
+                admission = breaker.standing
             else:
-                admission = await self._admit(task, inherited, priority, tenant, until, limit, now)
+                admission = await admit(self, task, inherited, priority, tenant, until, limit, now)
                 now = loop.time()
             # attempt limit
-            own = self.latency.limit(size=size) if self.latency.policy else self.policy.attempt_timeout
-            when = until if own is None else now + own
-            if when < until:
-                which, cut_short = "attempt", False
+            own = latency.current if size == 1.0 else latency.limit(size=size)
+            if own is not None and now + own < until:
+                when, which, cut_short = now + own, "attempt", False
             else:
                 when, which = until, limit
                 cut_short = own is not None or limit != "call" or now - began > (until - began) / 2
-            ticket = Ticket(when, task, admission, now, which, cut_short, inherited, tenant, inherited.fallback, number)
+            ticket = Ticket(when, task, admission, now, which, cut_short, inherited, tenant, number)
             self._tickets[ticket] = None
-            self._heap.arm(ticket)
+            self.heap.arm(ticket)
             self._attempts += 1
-            self._hung_due = min(self._hung_due, now + self._hung_after)
+            if now + self.hung_after < self._hung_due:
+                self._hung_due = now + self.hung_after
             # attempt
             try:
-                if self._plain and _runner is None and idempotency_key is None:
+                if self._plain and runner is None and idempotency_key is None:
                     value = await fn(*args)
                 else:
-                    value = await self._run(ticket, fn, args, _runner, idempotency_key)
+                    value = await self._run(ticket, fn, args, runner, idempotency_key, kind)
             except BaseException as error:  # noqa: BLE001 - every end is settled; what is not ours to keep is raised again
-                failure = self._ended(ticket, None, error, classify, size)
+                failure = ended(self, ticket, None, error, classify, size)
             else:
                 now = loop.time()
                 if classify is None and now <= ticket.when and not ticket.fired:
                     self._served(ticket, now, size)
                     return value
-                failure = self._ended(ticket, value, None, classify, size)
+                failure = ended(self, ticket, value, None, classify, size)
                 if failure is None:
                     return value
             assert failure is not None
             # retry
             now = loop.time()
-            pause = self._pause(failure.verdict, kind or self.policy.kind, number, until - now, waited, now)
+            pause = self.pause(failure.verdict, kind, number, until - now, waited, now)
             if pause is None:
                 try:
                     raise failure.error
                 finally:
                     del failure  # its traceback holds this frame
-            self._emit("call.retrying", now, inherited, (number, pause, failure.verdict.error))
+            self.emit("call.retrying", (number, pause, failure.verdict.error))
             del failure
             await asyncio.sleep(pause)
             number, waited, now = number + 1, pause, loop.time()
-
-    # --- admit -------------------------------------------------------------------------------------------------
-
-    def _afford(self, until: float, limit: str, now: float) -> None:
-        """Refuses a call for which too little is left; lets an exploratory one through now and then."""
-        left = until - now
-        if left > 0 and now - self._explored >= EXPLORE_EVERY:
-            self._explored = now
-            return
-        typical = self.latency.typical
-        text = f"{max(left, 0.0):.3f} s left of the {limit} limit" + (
-            f", {typical:.3f} s usually needed" if typical else ""
-        )
-        raise self._refused(Unaffordable(text, downstream=self.name), now)
-
-    async def _admit(
-        self,
-        task: asyncio.Task[Any],
-        scope: Scope,
-        priority: int,
-        tenant: str | None,
-        until: float,
-        limit: str,
-        now: float,
-    ) -> Admission:
-        """The way in when the breaker is not clear or no permit is free: refuse at once, or wait in the queue."""
-        retry_in = self.breaker.retry_in(now)
-        if retry_in is not None:
-            raise self._refused(self._open_error(retry_in), now)
-        if self.bulkhead.try_acquire(now, priority, tenant, scope.fallback):
-            admission = self.breaker.admit(now, lease=self._lease())
-            if admission is not None:
-                return admission
-            self.bulkhead.release(now, counts=Counts.NEUTRAL, tenant=tenant, fallback=scope.fallback)
-            raise self._refused(self._open_error(self.breaker.retry_after(now)), now)
-        assert self._loop is not None
-        max_wait = self.policy.bulkhead.max_wait
-        by = until if max_wait is None else min(until, now + max_wait)
-        waiter = _Queued(self._loop.create_future(), priority, tenant, scope.fallback, until)
-        cancelling = task.cancelling()
-        try:
-            self.bulkhead.enqueue(waiter, now)
-        except FailsoftError as error:
-            raise self._refused(error, now) from None
-        alarm = Alarm(by, task)
-        self._heap.arm(alarm)
-        try:
-            await waiter.future
-        except BaseException as error:
-            self._heap.disarm(alarm)
-            now = self._loop.time()
-            self._leave(waiter, now)
-            if isinstance(error, FailsoftError):
-                raise self._refused(error, now) from None
-            if alarm.fired and task.uncancel() <= cancelling and isinstance(error, CancelledError):
-                raise self._refused(self._waited_out(by, until, limit), now) from None
-            raise
-        self._heap.disarm(alarm)
-        if (
-            alarm.fired
-        ):  # granted and timed out in one pass of the loop: the time-out's cancellation is still on its way
-            now = self._loop.time()
-            self._leave(waiter, now)
-            raise self._refused(self._waited_out(by, until, limit), now)
-        assert waiter.admission is not None
-        return waiter.admission
-
-    def _leave(self, waiter: _Queued, now: float) -> None:
-        """Gives back whatever a waiter has got by now: nothing, a permit, a probe lease; or the error it will not
-        hear.
-        """
-        self.bulkhead.leave(waiter, now)
-        if waiter.admission is not None:
-            self.breaker.settle(waiter.admission, Counts.NEUTRAL, 0.0, now)
-        if waiter.future.done() and not waiter.future.cancelled():
-            waiter.future.exception()
-
-    def _gate(self, waiter: Waiter, now: float) -> FailsoftError | None:
-        """Asked by the bulkhead at dequeue: the probe lease and the ramp are taken here."""
-        admission = self.breaker.admit(now, lease=self._lease())
-        if admission is None:
-            return self._open_error(self.breaker.retry_after(now))
-        cast("_Queued", waiter).admission = admission
-        return None
-
-    def _lease(self) -> float:
-        """How long a probe may take before it is taken for lost: as long as an attempt may."""
-        own = self.latency.limit() if self.latency.policy else self.policy.attempt_timeout
-        return own or self.policy.call_timeout or 0.0
-
-    def _waited_out(self, by: float, until: float, limit: str) -> FailsoftError:
-        if by < until:
-            return QueueTimeout(
-                "no permit was free in time", downstream=self.name, retry_after=self.bulkhead.service_time
-            )
-        return _LIMITS[limit](f"the {limit} limit passed while waiting for a permit", downstream=self.name)
-
-    def _open_error(self, retry_in: float | None) -> BreakerOpen:
-        return BreakerOpen(f"{self.name} is not tried now", downstream=self.name, retry_after=retry_in)
-
-    def _refused(self, error: FailsoftError, now: float) -> FailsoftError:
-        self._rejected[error.code] += 1
-        self._emit("call.rejected", now, current.get(), error)
-        return error
-
-    # --- attempt -----------------------------------------------------------------------------------------------
-
-    @property
-    def _plain(self) -> bool:
-        return self.interceptor is None and not self.policy.detachable
-
-    async def _run(
-        self,
-        ticket: Ticket,
-        fn: Callable[..., Any],
-        args: tuple[Any, ...],
-        runner: _Runner | None,
-        idempotency_key: str | None,
-    ) -> Any:
-        """An attempt that is more than ``await fn(*args)``: keyed, intercepted, detached or in a thread."""
-        token = None
-        if idempotency_key is not None:
-            token = current.set(replace(ticket.scope, idempotency_key=idempotency_key))
-        try:
-            if runner is None and self.policy.detachable:
-                runner = Guard._detached
-            go: Callable[..., Awaitable[Any]]
-            if runner is None:
-                go = fn
-            else:
-                bound = runner
-
-                async def go(*inner: Any) -> Any:
-                    return await bound(self, ticket, fn, inner)
-
-            if self.interceptor is not None:
-                return await self.interceptor(go, *args)
-            return await go(*args)
-        finally:
-            if token is not None:
-                current.reset(token)
-
-    async def _detached(self, ticket: Ticket, fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        """Runs the callee in a task of its own, which the caller can leave behind at its limit."""
-        assert self._loop is not None
-        answer: asyncio.Future[Any] = self._loop.create_future()
-        child = self._loop.create_task(fn(*args))
-        self._children.add(child)
-        ticket.callee = child
-
-        def ended(task: asyncio.Task[Any]) -> None:
-            self._children.discard(task)
-            if task.cancelled():
-                self._callee_ended(ticket, answer, None, CancelledError())
-            else:
-                error = task.exception()
-                self._callee_ended(ticket, answer, None if error else task.result(), error)
-
-        child.add_done_callback(ended)
-        try:
-            return await answer
-        except CancelledError:
-            child.cancel()
-            raise
-
-    async def _threaded(self, ticket: Ticket, fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        """Runs a plain function in a daemon thread of this downstream."""
-        assert self._loop is not None
-        answer: asyncio.Future[Any] = self._loop.create_future()
-        ticket.callee = self._threads.start(self._loop, fn, args, partial(self._callee_ended, ticket, answer))
-        return await answer
-
-    def _callee_ended(
-        self, ticket: Ticket, answer: asyncio.Future[Any], value: Any, error: BaseException | None
-    ) -> None:
-        """The callee has really ended: wake its caller, or let the orphan's permit go."""
-        if ticket.settled:
-            self._release(ticket, Counts.NEUTRAL, None)
-            self._emit("callee.ended", self._now(), ticket.scope, ticket)
-        elif not answer.done():
-            if error is None:
-                answer.set_result(value)
-            elif isinstance(error, CancelledError | StopIteration | KeyboardInterrupt | SystemExit | GeneratorExit):
-                answer.set_exception(_own_cancel(error))
-            else:
-                answer.set_exception(error)
-
-    # --- the end of an attempt -----------------------------------------------------------------------------------
-
-    def _served(self, ticket: Ticket, now: float, size: float) -> None:
-        """The usual end: a result, in time."""
-        self._heap.disarm(ticket)
-        ticket.settled = ticket.released = True
-        seconds = now - ticket.since
-        if ticket.admission is self.breaker.standing and not ticket.hung:
-            self.breaker.record_ok(seconds, now)
-        else:
-            self.breaker.settle(ticket.admission, Counts.OK, seconds, now, hung_counted=ticket.hung)
-        self.latency.record(seconds, now, size=size)
-        self._ok += 1
-        del self._tickets[ticket]
-        self.bulkhead.release(now, latency=seconds, counts=Counts.OK, tenant=ticket.tenant, fallback=ticket.fallback)
-        if self._bus.listeners:
-            scope = ticket.scope
-            self._bus.emit(
-                Event(
-                    "attempt.finished",
-                    now,
-                    self.name,
-                    scope.run,
-                    scope.task,
-                    ticket.tenant,
-                    0,
-                    0,
-                    CallEnded(seconds, Counts.OK, None, ticket.attempt, scope.deadline - now),
-                )
-            )
-
-    def _ended(
-        self, ticket: Ticket, value: Any, error: BaseException | None, reader: Classifier | None, size: float
-    ) -> _Failure | None:
-        """Any other end. Settles the ticket; returns None for a good value, the failure otherwise; re-raises
-        cancellations.
-        """
-        now = self._now()
-        self._heap.disarm(ticket)
-        task = ticket.owner
-        outside = False
-        if ticket.fired:
-            outside = task.uncancel() > ticket.cancelling and isinstance(error, CancelledError)
-        elif isinstance(error, CancelledError):
-            if task.cancelling() > 0:
-                outside = True
-            else:
-                error = _own_cancel(error)
-        if outside or isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
-            self._settle(ticket, Counts.NEUTRAL, now, size, cut=not ticket.stalled, code="cancelled")
-            assert error is not None
-            raise error
-        if ticket.fired or (error is None and now > ticket.when):
-            late = self._limit_passed(ticket, now, size)
-            if late is not None:
-                if error is not None:
-                    late.error.__cause__ = error
-                return late
-        verdict = (reader(value, error) if reader is not None else None) or classify(value, error)
-        slept = now > ticket.when  # the loop was blocked: what came is accepted, what it says about latency is not
-        self._settle(
-            ticket,
-            Counts.NEUTRAL if slept else verdict.counts,
-            now,
-            size,
-            code=None if verdict.error is None else verdict.error.code,
-        )
-        if error is None and verdict.good:
-            return None
-        raised = error if error is not None else verdict.error
-        if raised is None:
-            raised = InternalError("a classifier called a result bad without an error")
-        return _Failure(raised, verdict)
-
-    def _limit_passed(self, ticket: Ticket, now: float, size: float) -> _Failure | None:
-        """The attempt's limit fired, or its result came after it. None: only the loop was late, and the value may be
-        used.
-        """
-        if not ticket.fired and ticket.scope.deadline > now:
-            return None
-        seconds = now - ticket.since
-        which = ticket.limit
-        if not ticket.fired:
-            which = ticket.scope.limit
-        error = _LIMITS[which](f"{self.name}: the {which} limit passed after {seconds:.3f} s", downstream=self.name)
-        blamed = ticket.fired and not ticket.stalled and (not ticket.cut_short or seconds >= self._hung_after)
-        counts = Counts.TIMEOUT if blamed else Counts.NEUTRAL
-        self._settle(ticket, counts, now, size, cut=ticket.fired and not ticket.stalled, code=error.code)
-        return _Failure(error, Verdict(counts, retry=which == "attempt", error=error))
-
-    def _settle(
-        self, ticket: Ticket, counts: str, now: float, size: float, *, cut: bool = False, code: str | None = None
-    ) -> None:
-        ticket.settled = True
-        seconds = now - ticket.since
-        self.breaker.settle(ticket.admission, counts, seconds, now, hung_counted=ticket.hung)
-        if counts == Counts.OK:
-            self._ok += 1
-            self.latency.record(seconds, now, size=size)
-        elif counts == Counts.FAILED:
-            self._failures += 1
-        elif counts == Counts.TIMEOUT:
-            self._timeouts += 1
-        else:
-            self._neutral += 1
-        if cut and seconds > 0:
-            self.latency.record_censored(seconds, now, size=size)
-        scope = ticket.scope
-        self._emit(
-            "attempt.finished", now, scope, CallEnded(seconds, counts, code, ticket.attempt, scope.deadline - now)
-        )
-        callee = ticket.callee
-        if callee is not None and not callee.done():
-            self._emit("callee.orphaned", now, scope, ticket)
-            return  # an orphan keeps its permit until it ends
-        self._release(ticket, counts, seconds)
-
-    def _release(self, ticket: Ticket, counts: str, seconds: float | None) -> None:
-        ticket.released = True
-        del self._tickets[ticket]
-        self.bulkhead.release(
-            self._now(), latency=seconds, counts=counts, tenant=ticket.tenant, fallback=ticket.fallback
-        )
-
-    # --- retry ---------------------------------------------------------------------------------------------------
-
-    def _pause(self, verdict: Verdict, kind: Kind, number: int, left: float, waited: float, now: float) -> float | None:
-        """Seconds until the next attempt, or None when there is to be none."""
-        retry = self.policy.retry
-        if not verdict.retry or number > retry.retries(kind):
-            return None
-        pause = retry.backoff(number, self._rng, previous=waited)
-        if verdict.retry_after is not None:
-            pause = max(pause, verdict.retry_after)
-        attempt = self.latency.limit() if self.latency.policy else self.policy.attempt_timeout
-        needed = retry.room * (attempt if attempt is not None else self.latency.typical)
-        if not left - pause > needed:
-            return None
-        if not self.budget.withdraw(now):
-            return None
-        self._retries += 1
-        return pause
-
-    # --- hung calls, transitions, events -----------------------------------------------------------------------------
-
-    def _count_hung(self, now: float) -> None:
-        """Calls older than the slow threshold count while they are still in flight; oldest first."""
-        self._hung_due = math.inf
-        for ticket in self._tickets:
-            age = now - ticket.since
-            if age < self._hung_after:
-                self._hung_due = ticket.since + self._hung_after
-                break
-            if not ticket.hung:
-                ticket.hung = True
-                self.breaker.hung(ticket.admission, now)
-
-    def _on_transition(self, change: Transition) -> None:
-        if change.new == BreakerState.OPEN:
-            self.bulkhead.reject_all(lambda: self._open_error(change.open_for), change.at)
-        self._emit(f"breaker.{change.new}", change.at, current.get(), change)
-
-    def _emit(self, kind: str, now: float, scope: Scope, data: Any) -> None:
-        if self._bus.listeners:
-            self._bus.emit(Event(kind, now, self.name, scope.run, scope.task, scope.tenant, 0, 0, data))
-
-    def _now(self) -> float:
-        assert self._loop is not None
-        return self._loop.time()
-
-    def _bind(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Takes to the running loop. State that belongs to another loop that is gone is dropped; one still in use is
-        an error.
-        """
-        if self._loop is not None and not self._loop.is_closed() and (self._tickets or self.bulkhead.waiting):
-            raise InternalError(f"the guard of {self.name} is in use by another event loop")
-        if self._loop is not None and (self._tickets or self.bulkhead.waiting):
-            self.bulkhead = Bulkhead(self.policy.bulkhead, name=self.name, gate=self._gate)
-            self._tickets.clear()
-        self._loop = loop
-        self._heap = heap_of(loop)
-
-    # --- plain functions, views, end ---------------------------------------------------------------------------------
 
     async def call_sync(
         self,
@@ -666,60 +260,379 @@ class Guard:
             timeout=timeout,
             classify=classify,
             size=size,
-            _runner=Guard._threaded,
+            runner=threaded,
         )
+
+    def stream(
+        self,
+        fn: Callable[..., Any],
+        *args: Any,
+        first_item: float | None = None,
+        idle: float | None = None,
+        total: float | None = None,
+        kind: Kind | None = None,
+        priority: int | None = None,
+        tenant: str | None = None,
+        timeout: float | None = None,
+        classify: Classifier | None = None,
+        content: Callable[[Any], bool] | None = None,
+        size: float = 1.0,
+    ) -> GuardedStream[Any]:
+        """Guards a stream, for ``async with guard.stream(fn, *args) as items`` and ``async for item in items``.
+
+        ``fn(*args)`` gives an asynchronous iterator, or an awaitable of one. `first_item`, `idle` and `total` are
+        limits in seconds; `timeout` (the call limit) covers queueing, retries and the wait for the first content.
+        `content(item)` says whether an item counts as content: what comes before is held back and does not count as
+        a first item. The ticket is held to the end; nothing is retried once there was content.
+        """
+        limits = StreamLimits(first_item, idle, total)
+        return GuardedStream(
+            self,
+            fn,
+            args,
+            limits=limits,
+            kind=kind,
+            priority=priority,
+            tenant=tenant,
+            timeout=timeout,
+            classify=classify,
+            content=content,
+            size=size,
+        )
+
+    async def fetch(
+        self,
+        key: Hashable,
+        fn: Callable[[*Ts], Awaitable[T]],
+        *args: *Ts,
+        ttl: float | None = None,
+        timeout: float | None = None,
+        second: SecondLevel | None = None,
+        **options: Any,
+    ) -> Outcome[T]:
+        """:meth:`call` with the policy's cache and coalescing around it, for queries: the value with its provenance.
+
+        `key` stands for everything that the answer depends on; the tenant is added. A fresh value is served from the
+        cache; identical calls in flight share one; when the call fails, a stale value is served with its age. `ttl`
+        (seconds) replaces the policy's. `second` is a cache behind this one, for stale values. `options` are `call`'s.
+        """
+        if options.get("kind", self.policy.kind) != "query":
+            raise ValueError("only queries are cached or shared")
+        limit = self._call_timeout if timeout is None else timeout
+        tenant = options.get("tenant") or current.get().tenant
+        return await fetch(
+            self.name,
+            self.cache,
+            self.flights if self.policy.coalesce else None,
+            (tenant, key),
+            lambda: self.call(fn, *args, timeout=timeout, **options),
+            ttl=ttl,
+            timeout=limit,
+            second=second,
+        )
+
+    # --- admit -------------------------------------------------------------------------------------------------
+
+    async def enter(
+        self, *, until: float, limit: str, began: float, priority: int | None, tenant: str | None, attempt: int
+    ) -> Ticket:
+        """Admission for a stream: a ticket whose limits the stream keeps itself, to be settled by `settle_stream`."""
+        task = current_task()
+        assert task is not None
+        inherited = current.get()
+        now = self.now()
+        if attempt == 1:
+            self.budget.deposits += 1
+        if until - now <= self.latency.typical:
+            self._afford(until, limit, now)
+        if now >= self._hung_due:
+            self._count_hung(now)
+        priority = inherited.priority if priority is None else priority
+        tenant = inherited.tenant if tenant is None else tenant
+        if self.breaker.clear and self.bulkhead.try_acquire(now, priority, tenant, inherited.fallback):
+            admission = self.breaker.standing
+        else:
+            admission = await admit(self, task, inherited, priority, tenant, until, limit, now)
+        ticket = Ticket(math.inf, task, admission, self.now(), limit, False, inherited, tenant, attempt)
+        self._tickets[ticket] = None
+        self._attempts += 1
+        return ticket
+
+    def _afford(self, until: float, limit: str, now: float) -> None:
+        """Refuses a call for which too little is left; lets an exploratory one through now and then."""
+        left = until - now
+        if left > 0 and now - self._explored >= EXPLORE_EVERY:
+            self._explored = now
+            return
+        raise self.refused(unaffordable(self, left, limit))
+
+    def refused(self, error: FailsoftError) -> FailsoftError:
+        """Counts and tells a rejection; returns it to be raised."""
+        self._rejected[error.code] += 1
+        self.emit("call.rejected", error)
+        return error
+
+    def lease(self) -> float:
+        """How long a probe may take, in seconds, before it is taken for lost: as long as an attempt may."""
+        return self.latency.current or self.policy.call_timeout or 0.0
+
+    # --- attempt -----------------------------------------------------------------------------------------------
+
+    async def _run(
+        self,
+        ticket: Ticket,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        runner: Runner | None,
+        idempotency_key: str | None,
+        kind: Kind | None,
+    ) -> Any:
+        """An attempt that is more than ``await fn(*args)``: keyed, intercepted, hedged, detached or in a thread."""
+        if runner is None:
+            runner = self._runner
+            if runner is hedged and (kind or self.policy.kind) != "query":
+                runner = detached if self.policy.detachable else None
+        token = None
+        if idempotency_key is not None:
+            token = current.set(replace(ticket.scope, idempotency_key=idempotency_key))
+        try:
+            go = fn if runner is None else bound(runner, self, ticket, fn)
+            if self._interceptor is None:
+                return await go(*args)
+            if runner is hedged:  # each leg meets the fault by itself
+                return await hedged(self, ticket, self._interceptor, (fn, *args))
+            return await self._interceptor(go, *args)
+        finally:
+            if token is not None:
+                current.reset(token)
+
+    def adopt(self, child: asyncio.Task[Any]) -> None:
+        """Keeps a callee's task until it has ended."""
+        self._children.add(child)
+        child.add_done_callback(self._children.discard)
+
+    def callee_ended(self, ticket: Ticket) -> None:
+        """A callee that was left behind has really ended: its permit goes back."""
+        if ticket.released:  # it had ended when its ticket was settled, and only its callback comes now
+            return
+        self._release(ticket, Counts.NEUTRAL, None)
+        self._emit("callee.ended", ticket.scope, ticket)
+
+    def hedge_delay(self) -> float | None:
+        """Seconds after which a second leg may start; None while the usual latency is unknown."""
+        usual, hedge = self.latency.healthy_p95, self.policy.hedge
+        return None if usual is None or hedge is None else max(hedge.minimum, usual)
+
+    def hedge_ticket(self, first: Ticket) -> Ticket | None:
+        """A ticket for the second leg of `first`, or None: it takes no place that anybody waits for."""
+        now = self.now()
+        bulkhead = self.bulkhead
+        if not self.breaker.clear or bulkhead.waiting:
+            return None
+        self._hedges.deposits = self.budget.deposits
+        if not self._hedges.withdraw(now):
+            return None
+        if not self.budget.withdraw(now):
+            self._hedges.refund()
+            return None
+        if not bulkhead.try_acquire(now, first.scope.priority, first.tenant, first.scope.fallback):
+            self._hedges.refund()
+            self.budget.refund()
+            return None
+        second = Ticket(
+            math.inf,
+            first.owner,
+            self.breaker.standing,
+            now,
+            first.limit,
+            False,
+            first.scope,
+            first.tenant,
+            first.attempt,
+        )
+        self._tickets[second] = None
+        self._attempts += 1
+        self._emit("call.hedged", first.scope, second)
+        return second
+
+    def settle_leg(self, ticket: Ticket, counts: str, *, cut: bool) -> None:
+        """Settles the leg of a hedge that did not win."""
+        self.settle(ticket, counts, self.now(), 1.0, cut=cut, code="hedge_lost")
+
+    # --- the end of an attempt -----------------------------------------------------------------------------------
+
+    def _served(self, ticket: Ticket, now: float, size: float) -> None:
+        """The usual end: a result, in time."""
+        self.heap.disarm(ticket)
+        ticket.settled = ticket.released = True
+        seconds = now - ticket.since
+        if ticket.admission is self.breaker.standing and not ticket.hung:
+            self.breaker.record_ok(seconds, now)
+        else:
+            self.breaker.settle(ticket.admission, Counts.OK, seconds, now, hung_counted=ticket.hung)
+        self.latency.record(seconds, now, size=size)
+        self._ok += 1
+        del self._tickets[ticket]
+        scope = ticket.scope
+        self.bulkhead.release(now, latency=seconds, tenant=ticket.tenant, fallback=scope.fallback)
+        if self._bus.listeners:
+            ended = CallEnded(seconds, Counts.OK, None, ticket.attempt, scope.deadline - now)
+            self._bus.emit(Event("attempt.finished", now, self.name, scope.run, scope.task, ticket.tenant, 0, 0, ended))
+
+    def settle_stream(
+        self, ticket: Ticket, counts: str, seconds: float, *, size: float, cut: bool, code: str | None
+    ) -> None:
+        """Settles and releases a stream's ticket; `seconds` is the time to its first content."""
+        now = self.now()
+        self.settle(ticket, counts, now, size, cut=cut, code=code, seconds=seconds)
+
+    def settle(
+        self,
+        ticket: Ticket,
+        counts: str,
+        now: float,
+        size: float,
+        *,
+        cut: bool = False,
+        code: str | None = None,
+        seconds: float | None = None,
+    ) -> None:
+        """Says how an attempt ended, once; its permit goes back with it, unless its callee still runs.
+
+        `cut`: it was ended early, so its latency is a censored sample. `seconds` is its latency if not all its life.
+        """
+        ticket.settled = True
+        if seconds is None:
+            seconds = now - ticket.since
+        self.breaker.settle(ticket.admission, counts, seconds, now, hung_counted=ticket.hung)
+        if counts == Counts.OK:
+            self._ok += 1
+            self.latency.record(seconds, now, size=size)
+        elif counts == Counts.FAILED:
+            self._failures += 1
+        elif counts == Counts.TIMEOUT:
+            self._timeouts += 1
+        else:
+            self._neutral += 1
+        if cut and seconds > 0:
+            self.latency.record_censored(seconds, now, size=size)
+        scope = ticket.scope
+        self._emit("attempt.finished", scope, CallEnded(seconds, counts, code, ticket.attempt, scope.deadline - now))
+        callee = ticket.callee
+        if callee is not None and not callee.done():
+            self._emit("callee.orphaned", scope, ticket)
+            return  # an orphan keeps its permit until it ends
+        self._release(ticket, counts, now - ticket.since)
+
+    def _release(self, ticket: Ticket, counts: str, held: float | None) -> None:
+        ticket.released = True
+        del self._tickets[ticket]
+        self.bulkhead.release(
+            self.now(), latency=held, counts=counts, tenant=ticket.tenant, fallback=ticket.scope.fallback
+        )
+
+    # --- retry ---------------------------------------------------------------------------------------------------
+
+    def pause(
+        self, verdict: Verdict, kind: Kind | None, number: int, left: float, waited: float, now: float
+    ) -> float | None:
+        """Seconds until the attempt after `number`, or None when there is to be none; takes a token of the budget."""
+        retry = self.policy.retry
+        if not verdict.retry or number > retry.retries(kind or self.policy.kind):
+            return None
+        wait = retry.backoff(number, self._rng, previous=waited)
+        if verdict.retry_after is not None:
+            wait = max(wait, verdict.retry_after)
+        attempt = self.latency.current
+        if not left - wait > retry.room * (attempt if attempt is not None else self.latency.typical):
+            return None
+        if not self.budget.withdraw(now):
+            return None
+        self._retries += 1
+        return wait
+
+    # --- hung calls, transitions, events -----------------------------------------------------------------------------
+
+    def _count_hung(self, now: float) -> None:
+        """Calls older than the slow threshold count while they are still in flight; oldest first."""
+        self._hung_due = math.inf
+        for ticket in list(self._tickets):
+            age = now - ticket.since
+            if age < self.hung_after:
+                self._hung_due = ticket.since + self.hung_after
+                break
+            if not ticket.hung and not ticket.settled:
+                ticket.hung = True
+                self.breaker.hung(ticket.admission, now)
+
+    def _on_transition(self, change: Transition) -> None:
+        if change.new == BreakerState.OPEN:
+            self.bulkhead.reject_all(lambda: open_error(self, change.open_for), change.at)
+        self.emit(f"breaker.{change.new}", change)
+
+    def emit(self, kind: str, data: Any) -> None:
+        """Tells the listeners something about this downstream, labelled with the current scope."""
+        self._emit(kind, current.get(), data)
+
+    def _emit(self, kind: str, scope: Scope, data: Any) -> None:
+        if self._bus.listeners:
+            self._bus.emit(Event(kind, self.now(), self.name, scope.run, scope.task, scope.tenant, 0, 0, data))
+
+    def now(self) -> float:
+        """The time of the loop that this guard is used from; 0 before its first use."""
+        return self._loop.time() if self._loop is not None else 0.0
+
+    def bind(self) -> None:
+        """Takes to the running loop; refuses while calls of another, living loop are in flight."""
+        loop = get_running_loop()
+        if loop is self._loop:
+            return
+        if self._loop is not None and (self._tickets or self.bulkhead.waiting):
+            if not self._loop.is_closed():
+                raise InternalError(f"the guard of {self.name} is in use by another event loop")
+            self.bulkhead = Bulkhead(self.policy.bulkhead, name=self.name, gate=partial(gate, self))
+            self._tickets.clear()
+        self._loop = loop
+        self.heap = heap_of(loop)
+
+    # --- views and end -----------------------------------------------------------------------------------------------
 
     def holders(self) -> list[Holder]:
         """Who holds a permit now, oldest first, orphans included."""
-        now = self._loop.time() if self._loop is not None else 0.0
-        return [self._holder(ticket, now) for ticket in self._tickets]
+        now = self.now()
+        return [holder(self.name, ticket, now) for ticket in self._tickets]
 
     def orphans(self) -> list[Holder]:
         """Callees that outlived their limit and still run."""
-        return [holder for holder in self.holders() if holder.orphan]
-
-    def _holder(self, ticket: Ticket, now: float) -> Holder:
-        where = None
-        if isinstance(ticket.callee, Job):
-            stack = ticket.callee.stack()
-            where = stack[-1] if stack else ticket.callee.name
-        else:
-            task = ticket.callee if isinstance(ticket.callee, asyncio.Task) else ticket.owner
-            frames = task.get_stack(limit=1)
-            if frames:
-                where = f"{frames[-1].f_code.co_filename}:{frames[-1].f_lineno} {frames[-1].f_code.co_name}"
-        scope = ticket.scope
-        return Holder(
-            self.name, scope.run, scope.task, ticket.tenant, now - ticket.since, ticket.limit, ticket.orphan, where
-        )
+        return [one for one in self.holders() if one.orphan]
 
     def statistics(self) -> GuardStatistics:
         """Figures as of now."""
-        now = self._loop.time() if self._loop is not None else 0.0
         return GuardStatistics(
             name=self.name,
             breaker=str(self.breaker.state),
             in_use=self.bulkhead.in_use,
             limit=self.bulkhead.limit,
             waiting=self.bulkhead.waiting,
-            oldest_wait=self.bulkhead.oldest_wait(now),
+            oldest_wait=self.bulkhead.oldest_wait(self.now()),
             orphans=sum(ticket.orphan for ticket in self._tickets),
-            threads=self._threads.threads,
-            calls=self._calls,
+            threads=self.threads.threads,
+            calls=self.budget.deposits,
             attempts=self._attempts,
             retries=self._retries,
+            hedges=self._hedges.statistics().granted,
             ok=self._ok,
             failed=self._failures,
             timed_out=self._timeouts,
             neutral=self._neutral,
             rejected=dict(self._rejected),
             typical=self.latency.typical,
-            attempt_limit=self.latency.limit() if self.latency.policy else self.policy.attempt_timeout,
+            attempt_limit=self.latency.current,
         )
 
     async def aclose(self) -> None:
         """Ends idle threads and cancels detached callees; a running thread is left to end by itself."""
-        self._threads.close()
+        self.threads.close()
         children = list(self._children)
         for child in children:
             child.cancel()
@@ -730,25 +643,8 @@ class Guard:
         bulkhead = self.bulkhead
         return (
             f"<Guard {self.name} {self.breaker.state} in_use={bulkhead.in_use}/{bulkhead.limit} "
-            f"waiting={bulkhead.waiting} calls={self._calls}>"
+            f"waiting={bulkhead.waiting} calls={self.budget.deposits}>"
         )
-
-
-_Runner = Callable[[Guard, Ticket, Callable[..., Any], tuple[Any, ...]], Awaitable[Any]]
-
-
-class _Failure(NamedTuple):
-    error: BaseException
-    verdict: Verdict
-
-
-def _own_cancel(error: BaseException) -> ToolFailed:
-    """A callee that raises these by itself has failed; nobody asked its caller to stop."""
-    failed = ToolFailed(
-        f"{type(error).__name__} was raised by the callee", details={"exception": type(error).__qualname__}
-    )
-    failed.__cause__ = error
-    return failed
 
 
 class Kernel:

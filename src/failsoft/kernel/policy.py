@@ -12,6 +12,7 @@ from typing import Final, Literal
 from failsoft.base.outcomes import Kind
 from failsoft.kernel.breaker import BreakerPolicy, breaker_preset
 from failsoft.kernel.bulkhead import BulkheadPolicy
+from failsoft.kernel.cache import CachePolicy
 from failsoft.kernel.retry import RetryPolicy
 from failsoft.kernel.timeout import AdaptiveTimeoutPolicy
 
@@ -39,6 +40,7 @@ class Policy:
 
     ``call_timeout`` covers queueing, retries and back-offs; ``attempt_timeout`` one try. The run's or task's deadline
     always applies as well. ``retry_ratio`` is the share of extra load that retries and hedges may add together.
+    ``cache`` and ``coalesce`` are for :meth:`~failsoft.kernel.guard.Guard.fetch` only, and for queries only.
     ``detachable``: a callee that ignores cancellation is abandoned at its limit (as threads always are).
     """
 
@@ -51,6 +53,8 @@ class Policy:
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     retry_ratio: float = 0.1
     hedge: HedgePolicy | None = None
+    cache: CachePolicy | None = None
+    coalesce: bool = True
     detachable: bool = False
 
     def __post_init__(self) -> None:

@@ -10,7 +10,7 @@ A ticket is also the alarm of its attempt limit: one object, one heap entry per 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from failsoft.kernel.deadline import Alarm
 from failsoft.kernel.scope import Scope
@@ -18,7 +18,7 @@ from failsoft.kernel.scope import Scope
 if TYPE_CHECKING:
     from failsoft.kernel.breaker import Admission
 
-__all__ = ["Callee", "Holder", "Ticket"]
+__all__ = ["Callee", "Ticket"]
 
 
 class Callee(Protocol):
@@ -27,21 +27,6 @@ class Callee(Protocol):
     def done(self) -> bool:
         """Whether it has really ended."""
         ...
-
-
-class Holder(NamedTuple):
-    """Who holds a permit: for the waiting view. ``age`` in seconds since admission; ``where`` is the innermost frame,
-    if known.
-    """
-
-    downstream: str
-    run: str | None
-    task: str | None
-    tenant: str | None
-    age: float
-    limit: str
-    orphan: bool
-    where: str | None
 
 
 class Ticket(Alarm):
@@ -53,7 +38,6 @@ class Ticket(Alarm):
         "callee",
         "cancelling",
         "cut_short",
-        "fallback",
         "hung",
         "limit",
         "owner",
@@ -74,7 +58,6 @@ class Ticket(Alarm):
         cut_short: bool,
         scope: Scope,
         tenant: str | None,
-        fallback: bool,
         attempt: int,
     ) -> None:
         self.when = when
@@ -89,7 +72,6 @@ class Ticket(Alarm):
         self.cut_short = cut_short
         self.scope = scope
         self.tenant = tenant
-        self.fallback = fallback
         self.attempt = attempt
         self.cancelling = task.cancelling()
         self.callee: Callee | None = None

@@ -57,26 +57,60 @@ class AdaptiveTimeout:
     proportion and a shortened limit cannot lock long work out.
     """
 
-    __slots__ = ("_due", "_fresh", "_size", "current", "healthy_p95", "histogram", "policy", "shortened_to", "typical")
+    __slots__ = (
+        "_due",
+        "_learned",
+        "_pending",
+        "_size",
+        "current",
+        "fixed",
+        "healthy_p95",
+        "histogram",
+        "policy",
+        "shortened_to",
+        "typical",
+    )  # fmt: skip
 
-    def __init__(self, policy: AdaptiveTimeoutPolicy | None) -> None:
+    def __init__(self, policy: AdaptiveTimeoutPolicy | None, *, fixed: float | None = None) -> None:
         self.policy = policy
+        self.fixed = fixed
         self.histogram = LatencyHistogram(half_life=(policy.window if policy else 600.0) / 4)
-        self.current: float | None = policy.cap if policy else None
         self.typical = 0.0
         self.healthy_p95: float | None = None
         self.shortened_to: float | None = None
-        self._fresh = 0
+        self.current: float | None = None
+        """The limit in force for a request of the usual size: learned, or `fixed` without a policy; shortened if so."""
+        self._learned: float | None = None
+        self._pending: list[float] = []
         self._due = TYPICAL_SAMPLES
         self._size = 1.0
+        self._set_current()
+
+    def reconfigure(self, policy: AdaptiveTimeoutPolicy | None, fixed: float | None, now: float) -> None:
+        """Takes a new policy in place; what was learned is kept."""
+        self.policy, self.fixed = policy, fixed
+        self.refresh(now)
+
+    def shorten(self, seconds: float | None) -> None:
+        """Caps the limit at `seconds` for a staged response (B6 L1); None ends that."""
+        self.shortened_to = seconds
+        self._set_current()
+
+    def _set_current(self) -> None:
+        limit = self.fixed
+        if self.policy is not None:
+            limit = self.policy.cap if self._learned is None else self._learned
+        if self.shortened_to is not None:
+            limit = self.shortened_to if limit is None else min(limit, self.shortened_to)
+        self.current = limit
 
     def record(self, seconds: float, now: float, *, size: float = 1.0) -> None:
-        """An attempt succeeded after `seconds`."""
+        """An attempt succeeded after `seconds`. Samples are buffered, and counted a few dozen at a time."""
         if size != 1.0:
             seconds /= self._relative(size, learn=True)
-        self.histogram.record(seconds, now)
-        self._fresh = fresh = self._fresh + 1
-        if fresh >= self._due:
+        pending = self._pending
+        pending.append(seconds)
+        if len(pending) >= self._due:
             self.refresh(now)
 
     def record_censored(self, seconds: float, now: float, *, size: float = 1.0) -> None:
@@ -84,8 +118,7 @@ class AdaptiveTimeout:
         if size != 1.0:
             seconds /= self._relative(size)
         self.histogram.record_censored(seconds, now)
-        self._fresh += 1
-        if self._fresh >= self._due:
+        if self.histogram.samples <= TYPICAL_SAMPLES or not self.histogram.samples % 8:
             self.refresh(now)
 
     def _relative(self, size: float, *, learn: bool = False) -> float:
@@ -97,40 +130,43 @@ class AdaptiveTimeout:
 
     def refresh(self, now: float) -> None:
         """Recomputes the limit and the usual times from what was recorded."""
-        self._fresh = 0
         histogram = self.histogram
-        self._due = max(8, min(4096, histogram.samples // 4))
-        if histogram.count(now, censored=False) >= TYPICAL_SAMPLES * 0.5 and histogram.samples >= TYPICAL_SAMPLES:
-            median, p95 = histogram.quantiles([0.5, 0.95], censored=False)
+        for seconds in self._pending:
+            histogram.record(seconds, now)
+        self._pending.clear()
+        self._due = (
+            max(8, min(256, histogram.samples // 4))
+            if histogram.samples >= TYPICAL_SAMPLES
+            else (TYPICAL_SAMPLES - histogram.samples)
+        )
+        if histogram.samples >= TYPICAL_SAMPLES and histogram.count(now, censored=False) >= TYPICAL_SAMPLES / 2:
+            median, self.healthy_p95 = histogram.quantiles([0.5, 0.95], censored=False)
             self.typical = median or 0.0
-            self.healthy_p95 = p95
         else:
             self.typical, self.healthy_p95 = 0.0, None
         policy = self.policy
-        if policy is None:
-            return
-        if histogram.count(now) < policy.samples * 0.5:
-            self.current = policy.cap
-            return
-        median, high = histogram.quantiles([0.5, policy.quantile])
-        cap = policy.hard_cap if policy.slow_by_nature else policy.cap
-        if median is None or high is None:
-            self.current = cap
-        else:
-            self.current = min(cap, max(policy.floor, policy.margin * high + policy.spread * (high - median)))
+        if policy is not None:
+            self._learned = None
+            if histogram.count(now) >= policy.samples / 2:
+                median, high = histogram.quantiles([0.5, policy.quantile])
+                top = policy.hard_cap if policy.slow_by_nature else policy.cap
+                if median is None or high is None:
+                    self._learned = top
+                else:
+                    wanted = policy.margin * high + policy.spread * (high - median)
+                    self._learned = min(top, max(policy.floor, wanted))
+        self._set_current()
 
     def limit(self, *, size: float = 1.0) -> float | None:
-        """The attempt limit in seconds for a request of `size`; None when there is no policy and none was shortened."""
+        """The attempt limit in seconds for a request of `size`; None when nothing limits it."""
         limit = self.current
-        if self.shortened_to is not None:
-            limit = self.shortened_to if limit is None else min(limit, self.shortened_to)
         if limit is None or size == 1.0:
             return limit
         scaled = limit * self._relative(size)
         if self.policy is None:
-            return max(limit, scaled)
-        cap = self.policy.hard_cap if self.policy.slow_by_nature or self.shortened_to is not None else self.policy.cap
-        return min(cap, max(self.policy.floor, scaled))
+            return max(limit, scaled) if self.shortened_to is not None else limit
+        long = self.policy.slow_by_nature or self.shortened_to is not None
+        return min(self.policy.hard_cap if long else self.policy.cap, max(self.policy.floor, scaled))
 
     def __repr__(self) -> str:
         return f"<AdaptiveTimeout limit={self.current} typical={self.typical:.4g} samples={self.histogram.samples}>"

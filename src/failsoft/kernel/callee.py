@@ -1,0 +1,92 @@
+"""Running a callee apart from its caller: in a task of its own, or in a thread. Such a callee can be left behind at
+its limit.
+
+What is left behind keeps its permit, is listed, and gives the permit back when it has really ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import CancelledError
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from failsoft.base.errors import ToolFailed
+from failsoft.kernel.ticket import Ticket
+
+if TYPE_CHECKING:
+    from failsoft.kernel.guard import Guard
+
+__all__ = ["Runner", "deliver", "detached", "own_cancel", "threaded"]
+
+Runner = Callable[["Guard", Ticket, Callable[..., Any], tuple[Any, ...]], Awaitable[Any]]
+"""Runs ``fn(*args)`` for a ticket whose attempt the guard is in; sets ``ticket.callee``."""
+
+
+def own_cancel(error: BaseException) -> ToolFailed:
+    """A callee that raises ``CancelledError`` or the like by itself has failed; nobody asked its caller to stop."""
+    failed = ToolFailed(
+        f"{type(error).__name__} was raised by the callee", details={"exception": type(error).__qualname__}
+    )
+    failed.__cause__ = error
+    return failed
+
+
+def deliver(answer: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
+    """Puts a callee's end into its caller's future, as something that a future can hold."""
+    if answer.done():
+        return
+    if error is None:
+        answer.set_result(value)
+    elif isinstance(error, Exception) and not isinstance(error, StopIteration):
+        answer.set_exception(error)
+    else:
+        answer.set_exception(own_cancel(error))
+
+
+async def detached(guard: Guard, ticket: Ticket, fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    """Runs the callee in a task of its own, which is cancelled and not waited for when the caller has to go."""
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[Any] = loop.create_future()
+    child = loop.create_task(fn(*args))
+    guard.adopt(child)
+    ticket.callee = child
+
+    def ended(task: asyncio.Task[Any]) -> None:
+        error = CancelledError() if task.cancelled() else task.exception()
+        if ticket.settled:
+            guard.callee_ended(ticket)
+        else:
+            deliver(answer, None if error is not None else task.result(), error)
+
+    child.add_done_callback(ended)
+    try:
+        return await answer
+    except CancelledError:
+        child.cancel()
+        raise
+
+
+async def threaded(guard: Guard, ticket: Ticket, fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    """Runs a plain function in a daemon thread of its downstream; it cannot be stopped, only left behind."""
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[Any] = loop.create_future()
+
+    def ended(value: Any, error: BaseException | None) -> None:
+        if ticket.settled:
+            guard.callee_ended(ticket)
+        else:
+            deliver(answer, value, error)
+
+    ticket.callee = guard.threads.start(loop, fn, args, ended)
+    return await answer
+
+
+def bound(runner: Runner, guard: Guard, ticket: Ticket, fn: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
+    """The runner as a callable of the callee's arguments alone, for an interceptor to call."""
+    return partial(_run, runner, guard, ticket, fn)
+
+
+def _run(runner: Runner, guard: Guard, ticket: Ticket, fn: Callable[..., Any], *args: Any) -> Awaitable[Any]:
+    return runner(guard, ticket, fn, args)

@@ -1,0 +1,78 @@
+"""What can be seen of a guard: its figures, and who holds its permits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from failsoft.kernel.threads import Job
+from failsoft.kernel.ticket import Ticket
+
+__all__ = ["CallEnded", "GuardStatistics", "Holder", "holder"]
+
+
+class CallEnded(NamedTuple):
+    """Data of the event ``attempt.finished``: ``seconds`` from admission to end; ``code`` is None for a success."""
+
+    seconds: float
+    counts: str
+    code: str | None
+    attempt: int
+    remaining: float
+
+
+@dataclass(frozen=True, slots=True)
+class GuardStatistics:
+    """Figures of one downstream since the start. ``rejected`` counts refusals by error code; times in seconds."""
+
+    name: str
+    breaker: str
+    in_use: int
+    limit: int
+    waiting: int
+    oldest_wait: float
+    orphans: int
+    threads: int
+    calls: int
+    attempts: int
+    retries: int
+    hedges: int
+    ok: int
+    failed: int
+    timed_out: int
+    neutral: int
+    rejected: Mapping[str, int]
+    typical: float
+    attempt_limit: float | None
+
+
+class Holder(NamedTuple):
+    """Who holds a permit: ``age`` in seconds since admission, ``where`` the innermost frame it is in, if known."""
+
+    downstream: str
+    run: str | None
+    task: str | None
+    tenant: str | None
+    age: float
+    limit: str
+    orphan: bool
+    where: str | None
+
+
+def holder(downstream: str, ticket: Ticket, now: float) -> Holder:
+    """The view of a ticket."""
+    where = None
+    if isinstance(ticket.callee, Job):
+        stack = ticket.callee.stack()
+        where = stack[-1] if stack else ticket.callee.name
+    else:
+        task = ticket.callee if isinstance(ticket.callee, asyncio.Task) else ticket.owner
+        frames = task.get_stack(limit=1)
+        if frames:
+            where = f"{frames[-1].f_code.co_filename}:{frames[-1].f_lineno} {frames[-1].f_code.co_name}"
+    scope = ticket.scope
+    return Holder(
+        downstream, scope.run, scope.task, ticket.tenant, now - ticket.since, ticket.limit, ticket.orphan, where
+    )
