@@ -254,8 +254,9 @@ class AdaptiveLimit:
             self._test(START, epoch, epoch.in_use / 2)
             return
         if self._log_baseline - epoch.latency > 3.0 * epoch.error + 0.05:
-            # A whole epoch that much faster is no luck: the downstream has recovered.
+            # A whole epoch that much faster is no luck: the downstream has recovered, and its knee may have moved.
             self._log_baseline = epoch.latency
+            self._step = MOST_STEP
         above = epoch.latency - self._log_baseline
         if above > self._shrink_at and above - 1.5 * epoch.error > self._grow_at:
             surely = max(above - epoch.error, 0.0)
@@ -289,6 +290,7 @@ class AdaptiveLimit:
             self._log_baseline = epoch.latency
             if elasticity < 0.5:
                 self.limit = before.limit
+                self._step = MOST_STEP
             elif epoch.limit > self.policy.minimum:
                 self._test(START, epoch, epoch.limit / 2)
         elif purpose == PROBE:
