@@ -31,6 +31,8 @@ class Note:
     code: str
     en: str
     zh: str
+    column: str | None = None
+    """The column it is about, when it is about one."""
 
     def text(self, language: str) -> str:
         """The note in `language` (``zh``, otherwise English)."""

@@ -1,0 +1,1 @@
+"""An analyst over tables: questions in English and Chinese, answered with numbers, charts and where they came from."""
