@@ -118,9 +118,14 @@ async def test_only_the_named_downstream_suffers():
 
 async def test_leaving_by_an_error_ends_the_faults():
     one = kernel()
-    with pytest.raises(RuntimeError), Injector(one) as injector:
-        injector.inject("warehouse", Hang(), seconds=1000.0)
-        raise RuntimeError
+
+    def fail_under_a_fault():
+        with Injector(one) as injector:
+            injector.inject("warehouse", Hang(), seconds=1000.0)
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail_under_a_fault()
     assert one.guards["warehouse"].interceptor is None
 
 

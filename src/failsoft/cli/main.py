@@ -103,7 +103,7 @@ def ask(
 
     \b
     Exit codes: 0 answered (also when degraded), 1 failed, 2 bad input, 130 Ctrl-C.
-    """
+    """  # noqa: D301 - \b keeps the lines as they are
     from failsoft.cli.ask import Asked, run
 
     raise typer.Exit(run(Asked(question, agent, data, budget, planner, fault, out, json_, config)))
@@ -127,7 +127,7 @@ def serve(
       curl -sN localhost:8080/v1/runs -d '{"input": "revenue per region", "stream": true}'
 
     With --json the address is printed as one JSON object as soon as it listens.
-    """
+    """  # noqa: D301 - \b keeps the lines as they are
     from failsoft.cli.serve import run
 
     raise typer.Exit(run(host=host, port=port, data=data, fault=fault, as_json=json_, config=config))
@@ -152,7 +152,7 @@ def demo(
     Examples:
       failsoft demo
       failsoft demo --fault warehouse=error:unavailable
-    """
+    """  # noqa: D301 - \b keeps the lines as they are
     from failsoft.cli.demo import run
 
     raise typer.Exit(run(fault=fault, out=out, as_json=json_))

@@ -62,7 +62,7 @@ class Screen:
             yield
             return
         bar = Progress(
-            SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[eta]}"),
+            SpinnerColumn(), TextColumn("{task.description}"), BarColumn(24), TextColumn("{task.fields[eta]}"),
             console=self.console, transient=True,
         )  # fmt: skip
         with bar:
@@ -77,6 +77,11 @@ class Screen:
         if not self.quiet:
             self.console.print()
             self.console.print(Text(f"{number}{text}", style="bold"))
+
+    def say(self, text: str) -> None:
+        """A line of explanation."""
+        if not self.quiet:
+            self.console.print(Text(text, style="yellow"))
 
     def on_event(self, event: Event) -> None:
         """A listener for the bus: keeps what the picture needs and shows what is new."""
@@ -93,8 +98,7 @@ class Screen:
         elif event.kind == "run.eta" and self._bar is not None:
             self._eta(event.data)
 
-    def _plan(self, data: Any) -> None:
-        plan = data.get("plan", data) if isinstance(data, Mapping) else {}
+    def _plan(self, plan: Mapping[str, Any]) -> None:
         tasks = plan.get("tasks", ())
         if plan.get("reading"):
             self.console.print(Text.assemble(("understood as  ", "dim"), str(plan["reading"])))
@@ -108,24 +112,16 @@ class Screen:
             self.console.print(Text.assemble(("plan           " if index == 0 else " " * 15, "dim"), line))
 
     def _finished(self, event: Event) -> None:
-        data = event.data if isinstance(event.data, Mapping) else {}
-        provenance = data.get("provenance") or {}
-        served, reason = provenance.get("served"), provenance.get("reason")
-        seconds = float(data.get("elapsed_ms") or 0.0) / 1000
-        good = served is not None and not provenance.get("degraded")
-        mark = ("✓", "green") if good else ("~", "yellow") if served is not None else ("✗", "red")
-        why = (
-            ""
-            if good
-            else f"  {provenance.get('rung', '')}: {reason}"
-            if served is not None
-            else f"  {reason or 'missing'}"
-        )
+        data: Mapping[str, Any] = event.data
+        good = data["status"] == "completed"
+        mark = ("✓", "green") if good else ("~", "yellow") if data["served"] is not None else ("✗", "red")
+        why = "" if good else f"  {data['reason']}" if data["served"] is None else f"  {data['rung']}: {data['reason']}"
+        seconds = ms(data["elapsed_ms"] / 1000) if data["elapsed_ms"] is not None else "not started"
         title = self._titles.get(event.task or "", event.task or "")
-        self.console.print(Text.assemble((f"{mark[0]} ", mark[1]), f"{title}  ", (f"{ms(seconds)}{why}", "dim")))
+        self.console.print(Text.assemble((f"{mark[0]} ", mark[1]), f"{title}  ", (f"{seconds}{why}", "dim")))
 
     def _eta(self, data: Mapping[str, Any]) -> None:
-        assert self._bar is not None  # noqa: S101 - asked before
+        assert self._bar is not None
         bar, task = self._bar
         eta = data.get("eta_s")
         running = ", ".join(self._titles.get(name, name) for name in data.get("running", ()))[:50]

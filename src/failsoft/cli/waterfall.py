@@ -15,6 +15,7 @@ __all__ = ["Bar", "Segment", "bars_of", "drawn"]
 MAX_EVENTS = 5_000
 """Events of one run that are drawn; a run with more shows its first ones."""
 
+_LEGEND = {"wait": "waiting", "attempt": "attempt", "failed": "failed or cut", "pause": "pause before a retry"}
 _MARKS = {"plan": "█", "wait": "░", "attempt": "█", "failed": "▒", "pause": "·", "build": "█"}
 
 
@@ -108,10 +109,10 @@ def drawn(bars: list[Bar], *, budget: float, elapsed: float, width: int = 80) ->
             cells[first:last] = _MARKS[segment.kind] * (last - first)
         lines.append(f"  {bar.label:<{names}} {ms(bar.seconds):>9} │{''.join(cells)}│ {bar.note}".rstrip())
     left = max(0.0, budget - elapsed)
-    lines.append(
-        f"  {'in all':<{names}} {ms(elapsed):>9}  of {ms(budget)}; {ms(left)} left "
-        f"({_MARKS['attempt']} work  {_MARKS['wait']} waiting  {_MARKS['failed']} failed or cut  {_MARKS['pause']} pause)"
-    )
+    lines.append(f"  {'in all':<{names}} {ms(elapsed):>9}  of {ms(budget)}, {ms(left)} left")
+    used = {segment.kind for bar in bars for segment in bar.segments}
+    if legend := [f"{_MARKS[kind]} {text}" for kind, text in _LEGEND.items() if kind in used]:
+        lines.append(f"  {'':<{names}} {'':>9}  {'   '.join(legend)}")
     return lines
 
 

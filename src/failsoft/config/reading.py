@@ -42,11 +42,13 @@ def load_settings(
     *,
     environ: Mapping[str, str] | None = None,
     flags: Mapping[str, Any] | None = None,
+    defaults: Mapping[str, Any] | None = None,
 ) -> Settings:
     """Reads, merges and checks the settings.
 
     `file` must exist when it is given (or named by ``FAILSOFT_CONFIG``); otherwise ``failsoft.yaml`` in the working
-    folder is read if it is there. `flags` maps dotted paths to values from the command line. Raises
+    folder is read if it is there. `flags` maps dotted paths to values from the command line, `defaults` has
+    sections that stand in for what nobody set: an agent's own. Raises
     :class:`~failsoft.base.errors.ConfigError` with the first mistake as its message and all of them in its details.
     """
     environ = os.environ if environ is None else environ
@@ -58,7 +60,17 @@ def load_settings(
     reading.read_environment(environ)
     for dotted, value in (flags or {}).items():
         reading.put(tuple(dotted.split(".")), value, f"--{dotted.rpartition('.')[2].replace('_', '-')}")
+    reading.values = _over(defaults or {}, reading.values)
     return reading.checked(base=where.parent)
+
+
+def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """`above`, with what only `below` has."""
+    merged = dict(below)
+    for key, value in above.items():
+        under = merged.get(key)
+        merged[key] = _over(under, value) if isinstance(under, Mapping) and isinstance(value, Mapping) else value
+    return merged
 
 
 class _Reading:

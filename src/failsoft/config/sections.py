@@ -54,7 +54,9 @@ class ModelSettings(Section):
         "The key, from the environment only: `OPENAI_API_KEY`, `FAILSOFT_MODEL__API_KEY`, or `${NAME}` in the file.",
         scope="process",
     )
-    name: str = key("gpt-4o-mini", "The model that is asked for.", scope="run", min_length=1)
+    name: str | None = key(
+        None, "The model that is asked for. Default: the first that the endpoint lists.", scope="run", min_length=1
+    )
 
 
 class ServerSettings(Section):

@@ -1,0 +1,82 @@
+"""``failsoft serve``: the HTTP API until a signal ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from failsoft.cli.ask import inject, settings_of
+from failsoft.cli.main import INTERRUPTED, OK
+from failsoft.cli.show import Screen
+from failsoft.config import Settings
+from failsoft.drills.toxics import Toxic, parse_fault
+from failsoft.examples.analyst.agent import analyst_app, loaded_sources
+from failsoft.examples.analyst.sources import Sources
+
+__all__ = ["run"]
+
+
+def run(
+    *,
+    host: str | None,
+    port: int | None,
+    data: list[Path] | None,
+    fault: list[str] | None,
+    as_json: bool,
+    config: Path | None,
+) -> int:
+    """Serves; gives the exit code: 0 after SIGTERM, 130 after Ctrl-C."""
+    settings = settings_of(config, data=data, flags={"server.host": host, "server.port": port})
+    faults = [parse_fault(text) for text in fault or ()]
+    from failsoft.server.serving import listen_on, loop_factory
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    screen = Screen(Console(stderr=True, highlight=False), quiet=as_json)
+    with (
+        listen_on(settings.server.host, settings.server.port) as sock,
+        loaded_sources(settings, screen.loading) as sources,
+        asyncio.Runner(loop_factory=loop_factory()) as runner,
+    ):
+        return runner.run(_serve(settings, sources, faults, sock, as_json=as_json))
+
+
+async def _serve(
+    settings: Settings,
+    sources: Sources,
+    faults: Sequence[tuple[str, Toxic]],
+    sock: socket.socket,
+    *,
+    as_json: bool,
+) -> int:
+    from failsoft.server.serving import HttpServer
+
+    def listening(address: str) -> None:
+        sys.stdout.write(json.dumps({"address": address}) + "\n" if as_json else f"listening on {address}\n")
+        sys.stdout.flush()
+
+    async with analyst_app(settings, sources) as app:
+        with inject(app, faults):
+            server = HttpServer(app, sock, on_listening=listening)
+            code = OK
+
+            def stop(one: signal.Signals) -> None:
+                nonlocal code
+                code = INTERRUPTED if one is signal.SIGINT else OK
+                server.stop()
+
+            loop = asyncio.get_running_loop()
+            with contextlib.suppress(NotImplementedError):
+                for one in (signal.SIGINT, signal.SIGTERM):
+                    loop.add_signal_handler(one, stop, one)
+            await server.serve_until_stopped()
+            return code

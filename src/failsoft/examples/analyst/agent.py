@@ -1,0 +1,111 @@
+"""The analyst: answers questions about tables, planned by rules or by a model, always with the tools' numbers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+from failsoft.app import App
+from failsoft.base.errors import BadInput
+from failsoft.config import Settings
+from failsoft.examples.analyst.plans import QuestionRule
+from failsoft.examples.analyst.replies import Replies
+from failsoft.examples.analyst.sources import Loading, Sources, cache_folder, load_sources
+from failsoft.examples.analyst.toolset import make_tools
+from failsoft.runs.agents import Agent
+from failsoft.runs.planner import Planner, RulesPlanner
+
+__all__ = ["NAME", "analyst_app", "loaded_sources", "make_analyst"]
+
+NAME = "analyst"
+
+
+@contextmanager
+def loaded_sources(settings: Settings, loading: Loading | None = None) -> Iterator[Sources]:
+    """The settings' tables, loaded and open; blocking, so before any loop runs. Closes them at the end."""
+    cache = cache_folder(settings.cache_dir)
+    _warm_up(cache)
+    sources = load_sources(settings.data, cache=cache, **({"loading": loading} if loading is not None else {}))
+    try:
+        yield sources
+    finally:
+        sources.close()
+
+
+@asynccontextmanager
+async def analyst_app(settings: Settings, sources: Sources) -> AsyncIterator[App]:
+    """A running app with the analyst over `sources`, planned as the settings say."""
+    async with contextlib.AsyncExitStack() as stack:
+        model = await _model_planner(settings, sources, stack)
+        agent = make_analyst(sources, model=model, planner=settings.run.planner)
+        yield await stack.enter_async_context(App(settings, agents=[agent]))
+
+
+def make_analyst(sources: Sources, *, model: Planner | None = None, planner: str = "auto") -> Agent:
+    """The agent over some tables; `planner` is ``rules``, ``model``, or ``auto``: the model if any, then the rules."""
+    rules = RulesPlanner(QuestionRule(sources.profiles))
+    planners: list[Planner]
+    if planner == "rules" or (planner == "auto" and model is None):
+        planners = [rules]
+    elif model is None:
+        raise BadInput("--planner: there is no model; set OPENAI_BASE_URL or model.base_url", param="planner")
+    else:
+        planners = [model] if planner == "model" else [model, rules]
+    tables = ", ".join(f"{profile.table} ({profile.rows:,} rows)" for profile in sources.profiles)
+    return Agent(
+        NAME,
+        f"Answers questions about tables, with charts: {tables}.",
+        tools=make_tools(sources),
+        planners=planners,
+        answer=Replies(sources.profiles),
+    )
+
+
+def _warm_up(cache: Path) -> None:
+    """Imports what draws, which takes seconds the first time: that is nobody's budget."""
+    os.environ.setdefault("MPLCONFIGDIR", str(cache / "matplotlib"))
+    with contextlib.suppress(ImportError, RuntimeError):  # without it there are answers, only no charts
+        from failsoft.examples.analyst import chart
+
+        chart.font_path()
+
+
+async def _model_planner(settings: Settings, sources: Sources, stack: contextlib.AsyncExitStack) -> Planner | None:
+    base_url = settings.model.base_url
+    if base_url is None or settings.run.planner == "rules":
+        return None
+    from failsoft.models.aiohttp_transport import AiohttpTransport
+    from failsoft.runs.model_planner import ModelPlanner
+
+    transport = AiohttpTransport()
+    stack.push_async_callback(transport.aclose)
+    key = settings.model.api_key
+    return ModelPlanner(
+        transport,
+        base_url=base_url,
+        api_key=key.get_secret_value() if key is not None else "",
+        model=settings.model.name,
+        instructions=_instructions(sources),
+    )
+
+
+def _instructions(sources: Sources) -> str:
+    """What the model has to know of the tables: names, roles and a few values, never rows."""
+    lines = ["Tables (names and values must be written exactly so):"]
+    for profile in sources.profiles:
+        lines.append(f"- table {profile.table}, {profile.rows} rows, time column {profile.time_column or 'none'}:")
+        for column in profile.columns[:60]:
+            known: Any = ", ".join(column.values[:8]) if column.values else f"{column.minimum} to {column.maximum}"
+            lines.append(f"    {column.name} ({column.role}): {str(known)[:200]}")
+    return "\n".join([*lines, _QUERY])
+
+
+_QUERY = """A query is {"table", "measure": {"aggregate": sum|mean|median|min|max|count|count_distinct, "column"},
+"group_by": [{"column", "grain": null|hour|day|week|month|quarter|year|weekday|month_of_year|hour_of_day}],
+"filters": [{"column", "op": =|!=|<|<=|>|>=|in|not in|contains, "value"}],
+"period": null|{"column", "start": "YYYY-MM-DD", "end": exclusive, "label"},
+"order": desc|asc|natural, "limit": null|number, "share": true|false}. Numbers come from the tools only."""
