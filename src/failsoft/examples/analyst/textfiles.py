@@ -42,7 +42,8 @@ def stage(
         connection.execute(
             f"CREATE OR REPLACE TEMP TABLE {STAGED} AS SELECT * FROM read_csv("
             f"{literal(str(canonical))}, auto_detect=false, header=false, "
-            f"delim=',', quote='\"', escape='\"', nullstr='', columns={{{columns}}}, max_line_size={canonical.stat().st_size + 2})"
+            f"delim=',', quote='\"', escape='\"', nullstr='', columns={{{columns}}}, "
+            f"max_line_size={canonical.stat().st_size + 2})"
         )
         (loaded,) = connection.execute(f"SELECT count(*) FROM {identifier(STAGED)}").fetchone()
         if loaded != rows:
