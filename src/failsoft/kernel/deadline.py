@@ -33,29 +33,37 @@ _PASSES: Final = 3
 _LIMIT_ERRORS: Final[dict[str, type[TimeoutExceeded]]] = {"run": DeadlineExceeded, "task": TaskTimeout}
 
 
+NOT_FIRED: Final = 0
+FIRED: Final = 1
+FIRED_STALLED: Final = 2
+
+
 class Alarm:
     """An entry of the heap: cancels ``task`` when it fires.
 
-    The owner calls :meth:`DeadlineHeap.disarm` when it no longer needs it, and, when ``fired`` is set, accounts for
+    The owner calls :meth:`DeadlineHeap.disarm` when it no longer needs it, and, when ``fired`` is not 0, accounts for
     exactly one ``task.cancel()`` by ``task.uncancel()``.
     """
 
-    __slots__ = ("fired", "late", "stalled", "task", "when")
+    __slots__ = ("fired", "task", "when")
 
     def __init__(self, when: float, task: asyncio.Task[Any]) -> None:
         self.when = when
         self.task: asyncio.Task[Any] | None = task
-        self.fired = False
-        self.late = False
-        self.stalled = False
+        self.fired = NOT_FIRED
 
-    def fire(self) -> None:
+    @property
+    def stalled(self) -> bool:
+        """Fired, but only after the loop was blocked past its time: nobody else is to blame."""
+        return self.fired == FIRED_STALLED
+
+    def fire(self, how: int) -> None:
         """Asks the task to stop; the owner turns the cancellation into the error of the limit that this alarm stands
         for.
         """
         task = self.task
         if task is not None:
-            self.fired = True
+            self.fired = how
             self.task = None
             task.cancel()
 
@@ -117,10 +125,9 @@ class DeadlineHeap:
             if alarm.task is None:
                 self._dead -= 1
             elif now - alarm.when > STALL:
-                alarm.late = True
                 late.append(alarm)
             else:
-                alarm.fire()
+                alarm.fire(FIRED)
         if late and not had_late:
             self._loop.call_soon(self._forgive, _PASSES)
         while heap and heap[0][2].task is None:
@@ -135,10 +142,8 @@ class DeadlineHeap:
             return
         late, self._late = self._late, []
         for alarm in late:
-            if alarm.task is None:
-                continue
-            alarm.stalled = True
-            alarm.fire()
+            if alarm.task is not None:
+                alarm.fire(FIRED_STALLED)
 
     def __len__(self) -> int:
         """How many alarms are armed."""

@@ -76,7 +76,7 @@ def _limit_passed(guard: Guard, ticket: Ticket, now: float, size: float) -> Fail
     seconds = now - ticket.since
     which = ticket.limit if ticket.fired else ticket.scope.limit
     error = LIMIT_ERRORS[which](f"{guard.name}: the {which} limit passed after {seconds:.3f} s", downstream=guard.name)
-    cut = ticket.fired and not ticket.stalled
+    cut = bool(ticket.fired) and not ticket.stalled
     blamed = cut and (not ticket.cut_short or seconds >= guard.hung_after)
     counts = Counts.TIMEOUT if blamed else Counts.NEUTRAL
     guard.settle(ticket, counts, now, size, cut=cut, code=error.code)

@@ -71,6 +71,26 @@ class LatencyHistogram:
         self._high = max(self._high, index)
         self.samples += 1
 
+    def record_many(self, values: Iterable[float], now: float) -> None:
+        """Calls took these seconds each: as :meth:`record`, at half the cost."""
+        if now >= self._tick:
+            self._advance(now)
+        ends, weight, low, high, number = self._ends, self._weight, self._low, self._high, 0
+        for value in values:
+            if _LOWEST < value < _HIGHEST:
+                mantissa, exponent = frexp(value)
+                index = (exponent * _SUB) + int(mantissa * 64) - _OFFSET
+            else:
+                index = _bucket(value)
+            ends[index] += weight
+            if index < low:
+                low = index
+            if index > high:
+                high = index
+            number += 1
+        self._low, self._high = low, high
+        self.samples += number
+
     def record_censored(self, seconds: float, now: float) -> None:
         """A call was cut after `seconds`: it would have taken longer."""
         if now >= self._tick:

@@ -30,7 +30,7 @@ from failsoft.base.errors import (
 from failsoft.base.outcomes import Kind
 from failsoft.kernel.callee import own_cancel
 from failsoft.kernel.classify import Classifier, Counts, classify
-from failsoft.kernel.deadline import Alarm, deadline_scope
+from failsoft.kernel.deadline import NOT_FIRED, Alarm, deadline_scope
 from failsoft.kernel.scope import current
 from failsoft.kernel.ticket import Ticket
 
@@ -80,22 +80,20 @@ class _Pause(Alarm):
     def __init__(self, stream: GuardedStream[Any]) -> None:
         self.when = math.inf
         self.task = None
-        self.fired = False
-        self.late = False
-        self.stalled = False
+        self.fired = NOT_FIRED
         self.stream = stream
 
-    def fire(self) -> None:
+    def fire(self, how: int) -> None:
         stream = self.stream
         if not stream.waiting:
             self.task = None  # the consumer is at work: the next wait arms it again
             return
         due = stream.due()
         if due > stream.now():
-            self.when, self.late, self.stalled = due, False, False
+            self.when = due
             stream.rearm()
             return
-        super().fire()
+        super().fire(how)
 
 
 class GuardedStream(Generic[T]):

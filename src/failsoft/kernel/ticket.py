@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Protocol
 
-from failsoft.kernel.deadline import Alarm
+from failsoft.kernel.deadline import NOT_FIRED, Alarm
 from failsoft.kernel.scope import Scope
 
 if TYPE_CHECKING:
@@ -63,9 +63,7 @@ class Ticket(Alarm):
         self.when = when
         self.task = task
         self.owner = task
-        self.fired = False
-        self.late = False
-        self.stalled = False
+        self.fired = NOT_FIRED
         self.admission = admission
         self.since = since
         self.limit = limit

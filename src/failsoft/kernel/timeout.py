@@ -7,6 +7,7 @@ talk itself ever shorter; when the data says nothing about the quantile (most ca
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,6 +17,10 @@ __all__ = ["AdaptiveTimeout", "AdaptiveTimeoutPolicy"]
 
 TYPICAL_SAMPLES: Final = 20
 """Successes needed before the usual time of a call is trusted (``design``: affordability)."""
+
+
+REFRESH_EVERY: Final = 0.5
+"""Seconds after which new samples are looked at, unless a quarter more came sooner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +63,8 @@ class AdaptiveTimeout:
     """
 
     __slots__ = (
-        "_due",
-        "_learned",
-        "_pending",
-        "_size",
-        "current",
-        "fixed",
-        "healthy_p95",
-        "histogram",
-        "policy",
-        "shortened_to",
-        "typical",
+        "_due", "_learned", "_look_at", "_look_at_samples", "_pending", "_size", "current", "fixed", "healthy_p95",
+        "histogram", "policy", "shortened_to", "typical",
     )  # fmt: skip
 
     def __init__(self, policy: AdaptiveTimeoutPolicy | None, *, fixed: float | None = None) -> None:
@@ -83,6 +79,8 @@ class AdaptiveTimeout:
         self._learned: float | None = None
         self._pending: list[float] = []
         self._due = TYPICAL_SAMPLES
+        self._look_at = -math.inf
+        self._look_at_samples = TYPICAL_SAMPLES
         self._size = 1.0
         self._set_current()
 
@@ -111,14 +109,14 @@ class AdaptiveTimeout:
         pending = self._pending
         pending.append(seconds)
         if len(pending) >= self._due:
-            self.refresh(now)
+            self._flush(now)
 
     def record_censored(self, seconds: float, now: float, *, size: float = 1.0) -> None:
         """An attempt was cut after `seconds` (a limit, or the loser of a hedge)."""
         if size != 1.0:
             seconds /= self._relative(size)
         self.histogram.record_censored(seconds, now)
-        if self.histogram.samples <= TYPICAL_SAMPLES or not self.histogram.samples % 8:
+        if now >= self._look_at or self.histogram.samples >= self._look_at_samples:
             self.refresh(now)
 
     def _relative(self, size: float, *, learn: bool = False) -> float:
@@ -128,18 +126,25 @@ class AdaptiveTimeout:
             self._size += 0.05 * (size - self._size)
         return max(0.05, min(20.0, size / self._size))
 
+    def _flush(self, now: float) -> None:
+        """Counts what was recorded, and looks at the figures anew if time or samples have moved on."""
+        self.histogram.record_many(self._pending, now)
+        self._pending.clear()
+        samples = self.histogram.samples
+        if now >= self._look_at or samples >= self._look_at_samples:
+            self.refresh(now)
+        self._due = TYPICAL_SAMPLES - samples if samples < TYPICAL_SAMPLES else min(256, max(8, samples // 4))
+
     def refresh(self, now: float) -> None:
         """Recomputes the limit and the usual times from what was recorded."""
         histogram = self.histogram
-        for seconds in self._pending:
-            histogram.record(seconds, now)
+        histogram.record_many(self._pending, now)
         self._pending.clear()
-        self._due = (
-            max(8, min(256, histogram.samples // 4))
-            if histogram.samples >= TYPICAL_SAMPLES
-            else (TYPICAL_SAMPLES - histogram.samples)
-        )
-        if histogram.samples >= TYPICAL_SAMPLES and histogram.count(now, censored=False) >= TYPICAL_SAMPLES / 2:
+        samples = histogram.samples
+        self._look_at, self._look_at_samples = now + REFRESH_EVERY, samples + max(8, samples // 4)
+        if samples < TYPICAL_SAMPLES:
+            self._look_at_samples = TYPICAL_SAMPLES
+        if samples >= TYPICAL_SAMPLES and histogram.count(now, censored=False) >= TYPICAL_SAMPLES / 2:
             median, self.healthy_p95 = histogram.quantiles([0.5, 0.95], censored=False)
             self.typical = median or 0.0
         else:

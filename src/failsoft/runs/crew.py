@@ -35,10 +35,10 @@ class Timer(Alarm):
         super().__init__(when, task)
         self._call = call
 
-    def fire(self) -> None:
+    def fire(self, how: int) -> None:
         """Calls the function, once."""
         if self.task is not None:
-            self.fired = True
+            self.fired = how
             self.task = None
             self._call()
 
