@@ -212,9 +212,11 @@ class Bulkhead:
         )
 
     def _explore(self, now: float) -> bool:
-        if now - self._explored_at < self.policy.explore_interval:
+        interval = self.policy.explore_interval
+        if interval == math.inf or now - self._explored_at < interval:
             return False
         self._explored_at = now
+        self._holds.doubt()
         return True
 
     def _evicted(self, why: str) -> Evicted:
@@ -337,7 +339,7 @@ class Bulkhead:
 
     def _target_and_interval(self, known: bool) -> tuple[float, float]:
         policy = self.policy
-        typical = self._holds.typical if known else 0.1
+        typical = self._holds.typical if known else math.inf  # unknown: nothing is overload
         target = policy.codel_target if policy.codel_target is not None else max(0.005, typical)
         interval = policy.codel_interval if policy.codel_interval is not None else max(0.1, 10.0 * typical)
         return target, interval

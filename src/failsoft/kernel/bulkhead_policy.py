@@ -20,7 +20,8 @@ class BulkheadPolicy:
     ``tenant_share``: one tenant's most of the queue, and of the permits while others wait (traffic without a tenant is
     exempt). ``fallback_share``: the most of the permits that traffic which fell back here may hold.
     ``codel_target`` and ``codel_interval`` (seconds): None scales them to the recent service time, 1 and 10 times.
-    ``explore_interval``: seconds between calls that are let through although an estimate says they are doomed.
+    ``explore_interval``: seconds between calls that are let through although an estimate says they are doomed
+    (``math.inf``: never).
     ``adaptive``: find the limit; ``permits`` is then where it starts unless it says otherwise.
     """
 

@@ -54,6 +54,16 @@ class HoldTimes:
             return False
         return True
 
+    def doubt(self) -> None:
+        """An exploratory call goes through. If the last three were far faster than expected, forgets the others."""
+        samples = self.samples
+        if len(samples) > 3:
+            recent = (samples[-3], samples[-2], samples[-1])
+            if max(recent) < 0.5 * max(self.typical, self.mean):
+                samples.clear()
+                samples.extend(recent)
+                self.stale = 1
+
     @property
     def trusted(self) -> bool:
         """Whether there are enough samples to refuse a call by their estimate."""
