@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager
 from typing import Final
 
 import aiohttp
@@ -36,7 +36,7 @@ class _Response:
         """The status code."""
         return self._response.status
 
-    async def chunks(self) -> AsyncIterator[bytes]:
+    async def chunks(self) -> AsyncGenerator[bytes, None]:
         """See :class:`~failsoft.base.transport.HttpResponse`."""
         try:
             async for chunk in self._response.content.iter_any():
@@ -48,11 +48,12 @@ class _Response:
         """See :class:`~failsoft.base.transport.HttpResponse`."""
         parts: list[bytes] = []
         size = 0
-        async for chunk in self.chunks():
-            size += len(chunk)
-            if size > limit:
-                raise MalformedResult(f"the body has more than {limit} bytes")
-            parts.append(chunk)
+        async with aclosing(self.chunks()) as chunks:
+            async for chunk in chunks:
+                size += len(chunk)
+                if size > limit:
+                    raise MalformedResult(f"the body has more than {limit} bytes")
+                parts.append(chunk)
         return b"".join(parts)
 
 
@@ -94,7 +95,7 @@ class AiohttpTransport:
                 headers=dict(request.headers),
                 data=request.body,
                 allow_redirects=request.redirects > 0,
-                max_redirects=max(1, request.redirects),
+                max_redirects=request.redirects + 1,  # aiohttp counts the first request, too
             )
         except aiohttp.InvalidURL as error:
             raise DownstreamUnavailable(f"the URL is not valid: {error}", downstream=request.downstream) from error

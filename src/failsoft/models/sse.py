@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from typing import Final, NamedTuple
 
 from failsoft.base.errors import MalformedResult
@@ -78,9 +78,13 @@ class SseParser:
         return None
 
 
-async def events(chunks: AsyncIterator[bytes]) -> AsyncIterator[SseEvent]:
+async def events(chunks: AsyncIterator[bytes]) -> AsyncGenerator[SseEvent, None]:
     """The events of a body as it arrives; one that the body's end cuts off is dropped, as the standard says."""
     parser = SseParser()
-    async for chunk in chunks:
-        for event in parser.feed(chunk):
-            yield event
+    try:
+        async for chunk in chunks:
+            for event in parser.feed(chunk):
+                yield event
+    finally:
+        if isinstance(chunks, AsyncGenerator):
+            await chunks.aclose()

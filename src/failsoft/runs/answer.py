@@ -143,8 +143,8 @@ def shortfalls(plan: Plan | None, outcomes: Mapping[str, Outcome[Any]], language
     found: list[Shortfall] = []
     for task in plan.tasks if plan is not None else ():
         outcome = outcomes.get(task.id)
-        if outcome is not None and not outcome.degraded:
-            continue
+        if outcome is not None and (not outcome.degraded or outcome.provenance.reason == "mode_fast"):
+            continue  # what the caller asked to leave out is no shortfall
         kind: ShortfallKind
         age = None
         if outcome is None or outcome.provenance.served is None:

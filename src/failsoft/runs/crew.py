@@ -36,11 +36,14 @@ class Timer(Alarm):
         self._call = call
 
     def fire(self, how: int) -> None:
-        """Calls the function, once."""
+        """Calls the function, once; what it raises must not reach the heap."""
         if self.task is not None:
             self.fired = how
             self.task = None
-            self._call()
+            try:
+                self._call()
+            except Exception:  # noqa: BLE001 - the other alarms of the loop are not to suffer
+                _log.exception("a timer's function raised")
 
 
 @dataclass(frozen=True, slots=True)

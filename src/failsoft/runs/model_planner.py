@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from typing import Any, Final
 
 from failsoft.base.errors import (
@@ -134,7 +135,7 @@ class ModelPlanner:
         except (ValueError, LookupError, TypeError, RecursionError):
             raise MalformedResult("the endpoint lists no model; name one", downstream=self._downstream) from None
 
-    async def _deltas(self, body: Mapping[str, Any]) -> AsyncIterator[str]:
+    async def _deltas(self, body: Mapping[str, Any]) -> AsyncGenerator[str, None]:
         """The reply's text as it arrives; raises unless it ended by itself."""
         size = 0
         finish: str | None = None
@@ -146,16 +147,17 @@ class ModelPlanner:
                 yield text
                 size = len(text)
             else:
-                async for event in events(response.chunks()):
-                    if event.data == "[DONE]":
-                        break
-                    text, reason = _delta(event.data)
-                    finish = reason or finish
-                    if text:
-                        size += len(text)
-                        if size > _REPLY:
-                            raise MalformedResult("the model's reply is too long for a plan")
-                        yield text
+                async with aclosing(events(response.chunks())) as stream:
+                    async for event in stream:
+                        if event.data == "[DONE]":
+                            break
+                        text, reason = _delta(event.data)
+                        finish = reason or finish
+                        if text:
+                            size += len(text)
+                            if size > _REPLY:
+                                raise MalformedResult("the model's reply is too long for a plan")
+                            yield text
         if finish is None:
             raise StreamCut("the model's reply broke off", downstream=self._downstream)
         if finish == "length":

@@ -277,7 +277,8 @@ class Run:
             cut=self.cut,
             width=self.agent.width,
             fast=self.request.mode == "fast",
-            patience=min(parts.limits.patience, (self.deadline - self.cut) / 2),
+            patience=parts.limits.patience,
+            last_patience=min(parts.limits.patience, (self.deadline - self.cut) / 2),
         )
         self.scheduler.start()
         try:

@@ -38,6 +38,8 @@ _log = logging.getLogger(__name__)
 
 _ETA_EVERY: Final = 0.25
 """Seconds between two estimates at least, however fast tasks end."""
+_MARGIN: Final = 1.25
+"""How much more than usual is kept for what comes after a task."""
 _REPORT_EVERY: Final = 0.1
 """Seconds between two progress events of one task at least."""
 
@@ -100,6 +102,7 @@ class Scheduler:
         width: int = 16,
         fast: bool = False,
         patience: float = PATIENCE,
+        last_patience: float = PATIENCE,
     ) -> None:
         self.plan = plan
         self.progress = Progress(plan, history)
@@ -114,6 +117,7 @@ class Scheduler:
         self._width = width
         self._fast = fast
         self._patience = patience
+        self._last_patience = last_patience
         self._loop = asyncio.get_running_loop()
         self._heap = heap_of(self._loop)
         self._tasks = {spec.id: _Task(spec, i) for i, spec in enumerate(plan.tasks)}
@@ -251,7 +255,7 @@ class Scheduler:
         if usual is not None:
             after = task.tail - usual
             if after > 0:
-                deadline = max(deadline - after, min(deadline, now + 2 * usual))
+                deadline = max(deadline - _MARGIN * after, min(deadline, now + 2 * usual))
         if task.spec.timeout is not None:
             deadline = min(deadline, now + task.spec.timeout)
         return deadline
@@ -428,7 +432,7 @@ class Scheduler:
         """The budget less the grace is used up: nothing more starts; what runs has its own alarm for now."""
         self._stop("not_started")
         if self._open:
-            self._arm(Timer(self._cut + self._patience, self._owner, self._abandon_all))
+            self._arm(Timer(self._cut + self._last_patience, self._owner, self._abandon_all))
 
     def _stop(self, reason: str) -> None:
         self._stopped = reason
