@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable
+from itertools import islice
 from typing import Any, Final
 
 from failsoft.base.errors import (
@@ -388,7 +389,7 @@ def body_hash(request: RunRequest) -> str:
     import hashlib
     import json
 
-    body = json.dumps(request.to_dict(), sort_keys=True, default=repr, ensure_ascii=False)
+    body = json.dumps([request.to_dict(), request.history], sort_keys=True, default=repr, ensure_ascii=False)
     return hashlib.sha256(body.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -477,7 +478,8 @@ class RunHandle:
             if seq.isdecimal() and epoch == str(run.epoch) and int(seq) <= run._seq:
                 seen = int(seq)
         while True:
-            batch = [event for event in run.events if event.seq > seen]
+            kept = run.events
+            batch = list(islice(kept, max(0, seen + 1 - kept[0].seq), None)) if kept else []
             for event in batch:
                 yield event
                 seen = event.seq
