@@ -42,12 +42,13 @@ def test_each_stretch_of_time_has_its_place():
 
 def test_the_picture_fits_its_width_and_ends_with_the_sum():
     lines = drawn(bars_of(RUN), budget=5.0, elapsed=4.1, width=80)
-    assert len(lines) == 5
-    assert all(line.index("│") == lines[0].index("│") for line in lines[:-1])
+    assert len(lines) == 6
+    assert all(line.index("│") == lines[0].index("│") for line in lines[:-2])
     assert "▒" in lines[1]
     assert lines[1].endswith("attempt_timeout")
-    assert lines[-1].strip().startswith("in all")
-    assert "4.10 s  of 5.00 s; 900 ms left" in lines[-1]
+    assert lines[-2].strip().startswith("in all")
+    assert "4.10 s  of 5.00 s, 900 ms left" in lines[-2]
+    assert all(text in lines[-1] for text in ("░ waiting", "█ attempt", "▒ failed or cut", "· pause"))
 
 
 def test_nothing_happened_yet():

@@ -7,7 +7,7 @@ import contextlib
 import json
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,15 +18,17 @@ from failsoft.app import App
 from failsoft.base.errors import BadInput
 from failsoft.cli.main import BAD_INPUT, FAILED, INTERRUPTED, OK, told
 from failsoft.cli.show import Screen
+from failsoft.cli.times import UsualTimes
 from failsoft.config import Settings, load_settings, parse_duration
 from failsoft.drills.injector import Injector
-from failsoft.drills.toxics import parse_fault
+from failsoft.drills.toxics import Toxic, parse_fault
 from failsoft.examples.analyst.agent import NAME, analyst_app, loaded_sources
+from failsoft.examples.analyst.sources import Sources, cache_folder
 from failsoft.examples.analyst.toolset import DOWNSTREAMS
 from failsoft.runs.result import RunRequest, RunResult
 from failsoft.runs.state import RunState
 
-__all__ = ["Asked", "asked_once", "inject", "run", "settings_of", "write_files"]
+__all__ = ["Asked", "Ready", "asked_once", "exit_code", "ready", "run", "settings_of", "write_files"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +59,11 @@ def run(asked: Asked) -> int:
     if asked.out is not None and asked.out.exists() and not asked.out.is_dir():
         raise BadInput(f"--out: {asked.out} is not a folder", param="out")
     screen = Screen(Console(highlight=False), quiet=asked.as_json)
-    with loaded_sources(settings, screen.loading) as sources:
+    with ready(settings, screen) as prepared:
 
         async def answer() -> RunResult:
-            async with analyst_app(settings, sources) as app:
-                with inject(app, faults):
-                    return await asked_once(app, RunRequest(asked.question, asked.agent, budget_ms=budget), screen)
+            async with prepared.app(faults) as app:
+                return await asked_once(app, RunRequest(asked.question, asked.agent, budget_ms=budget), screen)
 
         result = asyncio.run(answer())
     files = write_files(result, asked.out)
@@ -75,6 +76,34 @@ def run(asked: Asked) -> int:
         if result.error is not None:
             sys.stderr.write(f"error: {result.error.message}\n")
     return exit_code(result)
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """Everything that an app needs and that takes its time to be made."""
+
+    settings: Settings
+    sources: Sources
+    times: UsualTimes
+
+    @contextlib.asynccontextmanager
+    async def app(self, faults: Sequence[tuple[str, Toxic]] = ()) -> AsyncIterator[App]:
+        """The analyst's app, knowing how long things usually take, with the faults in place."""
+        async with self.times.store() as store, analyst_app(self.settings, self.sources, store=store) as app:
+            with Injector(app.kernel) as injector:
+                for downstream, toxic in faults:
+                    injector.inject(downstream, toxic)
+                yield app
+
+
+@contextlib.contextmanager
+def ready(settings: Settings, screen: Screen) -> Iterator[Ready]:
+    """Loads what has to be loaded, before any budget and outside of any loop."""
+    with (
+        UsualTimes.kept_in(cache_folder(settings.cache_dir)) as times,
+        loaded_sources(settings, screen.loading) as sources,
+    ):
+        yield Ready(settings, sources, times)
 
 
 def exit_code(result: RunResult) -> int:
@@ -119,15 +148,6 @@ def _on_signals(cancel: Any) -> Iterator[None]:
         with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
             for one in signals:
                 loop.remove_signal_handler(one)
-
-
-@contextlib.contextmanager
-def inject(app: App, faults: Sequence[Any]) -> Iterator[Injector]:
-    """The faults, until the block ends."""
-    with Injector(app.kernel) as injector:
-        for downstream, toxic in faults:
-            injector.inject(downstream, toxic)
-        yield injector
 
 
 def settings_of(

@@ -14,12 +14,11 @@ from typing import Any
 
 from rich.console import Console
 
-from failsoft.cli.ask import asked_once, inject, settings_of, write_files
+from failsoft.cli.ask import asked_once, ready, settings_of, write_files
 from failsoft.cli.main import FAILED, INTERRUPTED, OK
 from failsoft.cli.show import Screen
 from failsoft.cli.waterfall import ms
 from failsoft.drills.toxics import Toxic, parse_fault
-from failsoft.examples.analyst.agent import analyst_app, loaded_sources
 from failsoft.examples.analyst.sales import write_csv
 from failsoft.runs.result import RunRequest, RunResult
 
@@ -70,12 +69,11 @@ def _shown(scene: Scene, screen: Screen, number: str, out: Path) -> RunResult:
     screen.question(scene.question, number=number)
     for downstream, toxic in scene.faults:
         screen.say(f"with a fault: {downstream} = {toxic}")
-    with loaded_sources(settings, screen.loading) as sources:
+    with ready(settings, screen) as prepared:
 
         async def answer() -> RunResult:
-            async with analyst_app(settings, sources) as app:
-                with inject(app, scene.faults):
-                    return await asked_once(app, RunRequest(scene.question, budget_ms=BUDGET * 1000), screen)
+            async with prepared.app(scene.faults) as app:
+                return await asked_once(app, RunRequest(scene.question, budget_ms=BUDGET * 1000), screen)
 
         result = asyncio.run(answer())
     folder = out / "".join(c if c.isalnum() else "-" for c in scene.name).replace("--", "-")

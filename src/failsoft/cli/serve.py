@@ -14,13 +14,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from failsoft.cli.ask import inject, settings_of
+from failsoft.cli.ask import Ready, ready, settings_of
 from failsoft.cli.main import INTERRUPTED, OK
 from failsoft.cli.show import Screen
-from failsoft.config import Settings
 from failsoft.drills.toxics import Toxic, parse_fault
-from failsoft.examples.analyst.agent import analyst_app, loaded_sources
-from failsoft.examples.analyst.sources import Sources
 
 __all__ = ["run"]
 
@@ -44,15 +41,14 @@ def run(
     screen = Screen(Console(stderr=True, highlight=False), quiet=as_json)
     with (
         listen_on(settings.server.host, settings.server.port) as sock,
-        loaded_sources(settings, screen.loading) as sources,
+        ready(settings, screen) as prepared,
         asyncio.Runner(loop_factory=loop_factory()) as runner,
     ):
-        return runner.run(_serve(settings, sources, faults, sock, as_json=as_json))
+        return runner.run(_serve(prepared, faults, sock, as_json=as_json))
 
 
 async def _serve(
-    settings: Settings,
-    sources: Sources,
+    prepared: Ready,
     faults: Sequence[tuple[str, Toxic]],
     sock: socket.socket,
     *,
@@ -64,19 +60,18 @@ async def _serve(
         sys.stdout.write(json.dumps({"address": address}) + "\n" if as_json else f"listening on {address}\n")
         sys.stdout.flush()
 
-    async with analyst_app(settings, sources) as app:
-        with inject(app, faults):
-            server = HttpServer(app, sock, on_listening=listening)
-            code = OK
+    async with prepared.app(faults) as app:
+        server = HttpServer(app, sock, on_listening=listening)
+        code = OK
 
-            def stop(one: signal.Signals) -> None:
-                nonlocal code
-                code = INTERRUPTED if one is signal.SIGINT else OK
-                server.stop()
+        def stop(one: signal.Signals) -> None:
+            nonlocal code
+            code = INTERRUPTED if one is signal.SIGINT else OK
+            server.stop()
 
-            loop = asyncio.get_running_loop()
-            with contextlib.suppress(NotImplementedError):
-                for one in (signal.SIGINT, signal.SIGTERM):
-                    loop.add_signal_handler(one, stop, one)
-            await server.serve_until_stopped()
-            return code
+        loop = asyncio.get_running_loop()
+        with contextlib.suppress(NotImplementedError):
+            for one in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(one, stop, one)
+        await server.serve_until_stopped()
+        return code

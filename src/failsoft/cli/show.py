@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.markdown import Markdown
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TaskID, TextColumn
 from rich.text import Text
 
 from failsoft.base.events import Event
@@ -23,6 +23,17 @@ MAX_KEPT = 5_000
 """Events that are kept for the picture of where the time went."""
 
 _STYLES = {"completed": "bold green", "degraded": "bold yellow", "failed": "bold red", "cancelled": "bold red"}
+
+
+class _Left(ProgressColumn):
+    """The time left, counting down between two estimates."""
+
+    def render(self, task: Task) -> Text:
+        until = task.fields.get("until")
+        if until is None:
+            return Text("")
+        left = until - task.get_time()
+        return Text(f"about {ms(left)} left" if left >= 0.05 else "any moment now", style="dim")
 
 
 class Screen:
@@ -62,11 +73,11 @@ class Screen:
             yield
             return
         bar = Progress(
-            SpinnerColumn(), TextColumn("{task.description}"), BarColumn(24), TextColumn("{task.fields[eta]}"),
+            SpinnerColumn(), TextColumn("{task.description}"), BarColumn(24), _Left(),
             console=self.console, transient=True,
         )  # fmt: skip
         with bar:
-            self._bar = (bar, bar.add_task("planning", total=1.0, eta=""))
+            self._bar = (bar, bar.add_task("planning", total=1.0, until=None))
             try:
                 yield
             finally:
@@ -125,8 +136,8 @@ class Screen:
         bar, task = self._bar
         eta = data.get("eta_s")
         running = ", ".join(self._titles.get(name, name) for name in data.get("running", ()))[:50]
-        left = f"about {ms(eta)} left" if eta is not None else ""
-        bar.update(task, completed=float(data.get("done") or 0.0), description=running or "…", eta=left)
+        until = None if eta is None else bar.get_time() + eta
+        bar.update(task, completed=float(data.get("done") or 0.0), description=running or "…", until=until)
 
     def result(self, result: Mapping[str, Any], files: Mapping[str, str]) -> None:
         """The answer, the picture of where the time went, and the files."""

@@ -66,6 +66,17 @@ def runs_router(app: App) -> APIRouter:
         """The result of a run that has ended, or the state, plan and tasks of one that runs."""
         return JSONResponse(_view(_found(app, run_id)))
 
+    @router.get("/{run_id}/artifacts/{name}", summary="A file of a run's answer", responses=ERROR_RESPONSES)
+    async def artifact(request: Request, run_id: str, name: str) -> Response:
+        """A chart or a report, by the name under which the answer's Markdown and ``artifacts`` mention it."""
+        result = _found(app, run_id).result_now()
+        for one in result.artifacts if result is not None else ():
+            if one.name == name:
+                # Nothing in it may run: a report is shown, not trusted.
+                headers = {"content-security-policy": "sandbox", "x-content-type-options": "nosniff"}
+                return Response(one.data, media_type=one.media_type, headers=headers)
+        raise NotFound(f"run {run_id} has no file {name[:80]!r}", param="name")
+
     @router.post("/{run_id}/cancel", summary="Cancel a run", responses=ERROR_RESPONSES, response_model=RunView)
     async def cancel(request: Request, run_id: str) -> Any:
         """Cancels a run; one that has ended is returned as it is."""

@@ -18,6 +18,7 @@ from failsoft.examples.analyst.sources import Loading, Sources, cache_folder, lo
 from failsoft.examples.analyst.toolset import make_tools
 from failsoft.runs.agents import Agent
 from failsoft.runs.planner import Planner, RulesPlanner
+from failsoft.stores.protocols import RunStore
 
 __all__ = ["NAME", "analyst_app", "loaded_sources", "make_analyst"]
 
@@ -37,12 +38,12 @@ def loaded_sources(settings: Settings, loading: Loading | None = None) -> Iterat
 
 
 @asynccontextmanager
-async def analyst_app(settings: Settings, sources: Sources) -> AsyncIterator[App]:
-    """A running app with the analyst over `sources`, planned as the settings say."""
+async def analyst_app(settings: Settings, sources: Sources, *, store: RunStore | None = None) -> AsyncIterator[App]:
+    """A running app with the analyst over `sources`, planned as the settings say; `store` is in memory when None."""
     async with contextlib.AsyncExitStack() as stack:
         model = await _model_planner(settings, sources, stack)
         agent = make_analyst(sources, model=model, planner=settings.run.planner)
-        yield await stack.enter_async_context(App(settings, agents=[agent]))
+        yield await stack.enter_async_context(App(settings, agents=[agent], store=store or "memory"))
 
 
 def make_analyst(sources: Sources, *, model: Planner | None = None, planner: str = "auto") -> Agent:
