@@ -88,7 +88,7 @@ class ToolRunner:
         """See :class:`TaskRunner`."""
         tool = self._tools.get(task.tool)
         spec = tool.spec
-        if task.needs:  # without references the arguments were checked with the plan
+        if spec.alternates and task.needs:  # else the call's own check is early enough, or the plan's check was
             tool.check(arguments)
 
         async def primary() -> Any:

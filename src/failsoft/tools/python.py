@@ -134,6 +134,7 @@ class PythonTool(Generic[P, R]):
         """See :class:`~failsoft.tools.registry.Tool`."""
         bound = self.bind(arguments)
         spec = self.spec
+        key = None if spec.kind == "query" else context.idempotency_key  # what may be repeated needs none in its scope
         attempts = _Attempts()
         try:
             if spec.blocking:
@@ -144,7 +145,7 @@ class PythonTool(Generic[P, R]):
                     attempts,
                     kind=spec.kind,
                     timeout=spec.timeout,
-                    idempotency_key=context.idempotency_key,
+                    idempotency_key=key,
                 )
             return await guard.call(
                 self._on_loop,
@@ -153,7 +154,7 @@ class PythonTool(Generic[P, R]):
                 attempts,
                 kind=spec.kind,
                 timeout=spec.timeout,
-                idempotency_key=context.idempotency_key,
+                idempotency_key=key,
             )
         finally:
             attempts.over()
