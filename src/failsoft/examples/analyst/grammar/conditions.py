@@ -1,4 +1,4 @@
-"""Conditions: numbers (``delay over 60``, ``超过60``), values of columns (``in the North``, ``not from EWR``), lists of them."""
+"""Conditions: numbers (``delay over 60``, ``超过60``), values of columns (``in the North``, ``not from EWR``)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from failsoft.examples.analyst.grammar.lexicon import ADJECTIVES, DIRECTIONS, UNITS
-from failsoft.examples.analyst.grammar.mentions import Hit, Mention, Sentence, choose
+from failsoft.examples.analyst.grammar.mentions import Hit, Mention, Sentence, choose, choose_and_tell
+from failsoft.examples.analyst.grammar.schema import name_parts
 from failsoft.examples.analyst.grammar.wording import Voice
 from failsoft.examples.analyst.grammar.words import ValueHit, Word, phrase_key, stem
 from failsoft.examples.analyst.spec import Column, Filter, Operator, Scalar
@@ -25,6 +26,8 @@ _SCALES = {
     "亿": 1e8,
 }
 _SCALED = re.compile(r"(\d+(?:\.\d+)?)(k|m|bn|min|mins|h|km|kg|kwh|usd|eur|pct)$")
+_MINUTES = {"second": 1 / 60, "sec": 1 / 60, "秒": 1 / 60, "minute": 1.0, "min": 1.0, "mins": 1.0, "分钟": 1.0}
+_MINUTES |= {"hour": 60.0, "h": 60.0, "hr": 60.0, "小时": 60.0}
 _LINKING = frozenset({"the", "的", "named", "called", ":", '"', "“", "'"})
 _MONEY = frozenset("$€£¥")
 _COMPARATIVES = {
@@ -122,6 +125,8 @@ class Conditions:
     def _number(self, i: int) -> tuple[float, int] | None:
         """The number at `i` with sign, currency and scale, and where the words go on."""
         sign = 1.0
+        if i < 0:
+            return None
         for _ in range(3):
             if i < len(self.words) and self.words[i].stem in ("-", *_MONEY, "a", "the", "usd", "eur"):
                 sign = -1.0 if self.words[i].stem == "-" else sign
@@ -190,7 +195,7 @@ class Conditions:
             mention = self.sentence.mention_ending(end)
             if mention is not None:
                 between = self.words[end:i]
-                if any(w.number is not None or w.values or w.has("per") for w in between):
+                if any(w.number is not None or w.values or (w.has("per") and w.stem != "by") for w in between):
                     return None
                 if self._numeric(mention):
                     return mention
@@ -215,7 +220,7 @@ class Conditions:
         if not hits:
             hits = self._by_unit(self.words[end:stop])
         if not hits and self.words[start].stem.split(" ")[0] in _COMPARATIVES:
-            hits = self._by_adjective(_COMPARATIVES[self.words[start].stem.split(" ")[0]])
+            hits = self._by_adjective(_COMPARATIVES[self.words[start].stem.split(" ")[0]], self.words[start].text)
         self.sentence.use(start, stop, "condition")
         if not hits:
             self.pending += [Pending(start, op, value) for op, value in tests]
@@ -224,8 +229,22 @@ class Conditions:
         if mention is not None and hits:
             self.borrowed.append(mention)
         for op, value in tests:
-            scaled = value / 100 if percent and isinstance(column.maximum, float) and column.maximum <= 1 else value
+            scaled = self._in_unit(column, value, self.words[end:stop])
+            if percent and isinstance(column.maximum, float) and column.maximum <= 1:
+                scaled /= 100
             self.filters.append(Filter(column.name, op, typed(column, scaled)))
+
+    def _in_unit(self, column: Column, value: float, units: Sequence[Word]) -> float:
+        """Hours said of a column in minutes become minutes, and the like."""
+        own = _MINUTES.get(stem(column.unit or name_parts(column.name)[-1]))
+        said = next((_MINUTES[w.stem] for w in units if w.stem in _MINUTES), None)
+        if own is None or said is None or own == said:
+            return value
+        self.sentence.note(
+            f"{value:g} {units[0].text} are {value * said / own:g} {column.unit or ''} of {column.name}.",
+            f"{value:g}{units[0].text}按 {value * said / own:g} {column.unit or ''}计（{column.name}）。",
+        )
+        return value * said / own
 
     def _beside(self, mention: Mention, start: int) -> bool:
         return all(w.stop or w.has("op") for w in self.words[mention.end : start])
@@ -249,7 +268,7 @@ class Conditions:
         ]
         return hits if len(hits) == 1 else []
 
-    def _by_adjective(self, adjective: str) -> list[Hit]:
+    def _by_adjective(self, adjective: str, said: str) -> list[Hit]:
         for concept in ADJECTIVES[adjective][0]:
             hits = [
                 Hit(n.column, 0.5, literal=False)
@@ -257,7 +276,7 @@ class Conditions:
                 if n.concept == concept and n.column.role == "number"
             ]
             if hits:
-                return choose(Mention(0, 0, adjective, tuple(hits)), hits, self.schema)
+                return choose_and_tell(self.sentence, Mention(0, 0, said, tuple(hits)), hits)
         return []
 
     def pick(self, hits: Sequence[Hit], said: str) -> Column:
@@ -275,7 +294,7 @@ class Conditions:
     # --- values --------------------------------------------------------------------------------------------------
 
     def read_values(self) -> None:
-        """Values said by name, label or part of one; texts given for a column; numbers of a column that counts or codes."""
+        """Values said by name, label or part of one; texts given for a column; numbers of a column of codes."""
         for i, word in enumerate(self.words):
             if word.used:
                 continue
@@ -315,6 +334,8 @@ class Conditions:
             around = [self.words[j] for j in (i - 1, i + 1) if 0 <= j < len(self.words)]
             if any(w.kind == "cjk" and not w.known and not w.stop for w in around):
                 return False
+        if len(said) == 1 and word.kind != "cjk":
+            return exact and said.isupper() and said not in ("A", "I") and i > 0
         if len(said) <= 2 and word.kind != "cjk":
             slotted = before is not None and (
                 before.has("slot") or before.has("join") or before.has("compare") or before.has("dir")
@@ -351,14 +372,23 @@ class Conditions:
         return found
 
     def _by_direction(self, i: int, hits: Sequence[ValueHit]) -> list[ValueHit]:
+        direction = self._direction(i)
+        if direction is None:
+            return []
+        concepts = DIRECTIONS[direction]
+        return [h for h in hits if any(concepts & w.concepts for w in self.schema.by_name[h.column].words)]
+
+    def _direction(self, i: int) -> str | None:
+        """``from`` or ``to`` beside a value, also as 出发 and 到达 after it."""
+        following = self.sentence.word(i + 1)
+        if following is not None and following.kind == "cjk" and following.concepts & {"departure", "arrival"}:
+            return "from" if "departure" in following.concepts else "to"
         for j in range(i - 1, max(i - 4, -1), -1):
-            direction = self.words[j].has("dir")
-            if direction:
-                concept = DIRECTIONS[direction]
-                return [h for h in hits if any(concept in w.concepts for w in self.schema.by_name[h.column].words)]
+            if direction := self.words[j].has("dir"):
+                return direction
             if not (self.words[j].stop or self.words[j].values):
                 break
-        return []
+        return None
 
     def _fewest(self, word: Word, hits: Sequence[ValueHit]) -> list[ValueHit]:
         sizes = {hit.column: self.schema.by_name[hit.column].column.distinct or 10**9 for hit in hits}
@@ -368,7 +398,8 @@ class Conditions:
         if len({hit.column for hit in kept}) > 1:
             raise self.voice.error(
                 "ambiguous",
-                f"'{word.text}' is a value of several columns: {self.voice.listing(names)}. Please name the column beside it.",
+                f"'{word.text}' is a value of several columns: {self.voice.listing(names)}. "
+                "Please name the column beside it.",
                 f"“{word.text}”是多个列的取值：{self.voice.listing(names)}。请在旁边指明列名。",
                 names,
             )
@@ -426,6 +457,9 @@ class Conditions:
         if not following.quoted and self.sentence.mention_at(start) is not None:
             return
         explicit = self.words[i].kind == "symbol" or op == "contains" or following.quoted
+        said = self.words[i].stem in ("is", "was", "equals", "为", "是", "等于")
+        if not explicit and not (said and (following.kind == "cjk" or following.text[:1].isupper())):
+            return
         if (
             following.used
             or following.kind == "symbol"
@@ -516,11 +550,11 @@ class Conditions:
         for pending in self.pending:
             if column is None or column.role != "number":
                 names = [n.column.name for n in self.schema.columns if self.schema.is_measure(n.column)]
+                said = f"{self.words[pending.index].text} {pending.value:g}"
                 raise self.voice.error(
                     "ambiguous",
-                    f"Which column is meant by '{self.words[pending.index].text} {pending.value:g}'? "
-                    f"There are {self.voice.listing(names)}.",
-                    f"“{self.words[pending.index].text} {pending.value:g}”指的是哪一列？现有：{self.voice.listing(names)}。",
+                    f"Which column is meant by '{said}'? There are {self.voice.listing(names)}.",
+                    f"“{said}”指的是哪一列？现有：{self.voice.listing(names)}。",
                     names,
                 )
             self.sentence.note(

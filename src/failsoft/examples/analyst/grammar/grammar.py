@@ -1,4 +1,4 @@
-"""Reads a question into an intent, from nothing but the table's own names, values and days. See ``docs/questions.md``."""
+"""Reads a question into an intent, from nothing but the table's own names, values and days."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from failsoft.examples.analyst.grammar.conditions import Conditions, FoundValue,
 from failsoft.examples.analyst.grammar.groupings import Asked, Groupings, auto_grain
 from failsoft.examples.analyst.grammar.measures import Measures, is_unknown, truth_filter
 from failsoft.examples.analyst.grammar.mentions import Sentence, read_words
+from failsoft.examples.analyst.grammar.rankings import Rankings
 from failsoft.examples.analyst.grammar.schema import SchemaIndex
 from failsoft.examples.analyst.grammar.timeline import Timeline, TimeReading
 from failsoft.examples.analyst.grammar.wording import QuestionError, Voice, read_back
@@ -46,6 +47,8 @@ class Grammar:
                 "question_too_long", f"The question has {len(question)} characters; at most {MAX_QUESTION} are read."
             )
         text = clean(question)
+        if len(text) > MAX_QUESTION:  # some characters stand for a dozen
+            raise QuestionError("question_too_long", f"The question spells out to {len(text)} characters.")
         best: tuple[float, SchemaIndex, list[Word], list[tuple[str, str]]] | None = None
         for schema in self._schemas:
             words, corrections = read_words(text, schema)
@@ -138,7 +141,7 @@ class _Reading:
         pair = self._pair_of_values()
         grouped = self.groupings.by_time or self.sentence.any("trend") is not None
         time = self.timeline.interpret(
-            pair_of_values=pair is not None, grouped_by_time=grouped, subjects=bool(self.groupings.found)
+            pair_of_values=pair is not None, grouped_by_time=grouped, ranked=self.groupings.ranked
         )
         share = self._share()
         self._group_by_time(time)
@@ -260,6 +263,9 @@ class _Reading:
             grain = auto_grain(time.period.start, time.period.end)
         elif known is not None:
             grain = auto_grain(*known)
+        coarse: list[Grain] = ["day", "month", "quarter", "year"]
+        if column.grain in coarse and grain in coarse:
+            grain = coarse[max(coarse.index(grain), coarse.index(column.grain))]
         group = self.groupings.time_group(grain)
         self.groupings.found.insert(0, Asked(group, 0, "per"))
         names = {"day": "天", "month": "月", "quarter": "季度", "year": "年"}
@@ -319,11 +325,10 @@ class _Reading:
             slotted = before is not None and any(before.has(kind) for kind in ("slot", "dir", "not"))
             named = word.kind == "word" and word.text[:1].isupper() and i > 0
             if word.kind == "cjk":
-                after = self.sentence.word(i + len(run))
-                slotted = len(run) > 1 and (slotted or bool(after is not None and after.stem == "的"))
-            if slotted or named:
+                slotted = len(run) > 1 and (slotted or self._owned(i + len(run)))
+            if slotted or named or (len(run) > 1 and self._qualifies(i, run)):
                 raise self._unknown_value(run)
-            if run not in left and (word.kind != "cjk" or len(run) > 1):
+            if run not in left:
                 left.append(run)
             for k in range(i, min(i + len(run), len(self.words))):
                 if word.kind == "cjk":
@@ -347,6 +352,19 @@ class _Reading:
         ):
             j += 1
         return "".join(w.text for w in self.words[i:j])
+
+    def _owned(self, j: int) -> bool:
+        """Whether 的 follows, with nothing but periods and values between: 某某 7月的延误."""
+        while j < len(self.words) and self.words[j].used in ("time", "value"):
+            j += 1
+        return j < len(self.words) and self.words[j].stem == "的"
+
+    def _qualifies(self, i: int, run: str) -> bool:
+        """Whether an unknown word stands right before what is measured: *emergency* visits are not all visits."""
+        j = i + (len(run) if self.words[i].kind == "cjk" else 1)
+        if j >= len(self.words) or self.words[j].used != "measure":
+            return False
+        return not self.words[i].text.casefold().endswith(("ing", "ly"))
 
     def _before(self, i: int) -> Word | None:
         for j in range(i - 1, max(i - 4, -1), -1):
@@ -391,7 +409,8 @@ class _Reading:
         groups = tuple(self.groupings.groups)
         if pair is not None:
             groups = tuple(group for group in groups if group.column != pair[0].column.name)
-        ranking = measures.ranking(measure, compared=compared) if groups else None
+        rankings = Rankings(self.sentence, self.groupings, measures.mention)
+        ranking = rankings.read(measure, compared=compared) if groups else None
         sharing = self._wants_share(groups)
         query = Query(
             table=self.schema.profile.table,

@@ -1,4 +1,4 @@
-"""What the answer is cut by: ``per region``, ``monthly``, ``which carrier``, ``top 5 products``, ``各地区``, ``按月``."""
+"""What the answer is cut by: ``per region``, ``monthly``, ``which carrier``, ``top 5 products``, ``各地区``."""
 
 from __future__ import annotations
 
@@ -109,11 +109,13 @@ class Groupings:
                 continue
             if word.has("per") and not self._distinct_count(i):
                 self._list(i)
+            elif word.has("grain") and word.has("which"):
+                self._adverb(i, how="which")
             elif (word.has("adverb") and word.has("grain")) or (
                 word.has("grain") and word.kind == "cjk" and self._measure_at(i + 1)
             ):
                 self._adverb(i)
-            elif (word.has("who") or word.has("where") or word.has("when")) and (i <= 1 or word.kind == "cjk"):
+            elif (word.has("who") or word.has("where") or word.has("when")) and (i == 0 or word.kind == "cjk"):
                 self._pronoun(i)
             elif word.has("which"):
                 self._which(i)
@@ -208,6 +210,8 @@ class Groupings:
             if has_clock(time):
                 known = self.schema.range(time)
                 long = known is not None and (known[1] - known[0]).days > 2
+                if long and grain == "hour":
+                    self.sentence.note("Hours are hours of the day.", "小时按一天中的钟点分组。")
                 return Group(time.name, "hour_of_day" if long else grain)
             if part is not None:
                 return Group(part.name)
@@ -258,7 +262,7 @@ class Groupings:
     def _list(self, i: int) -> None:
         j, first = i + 1, True
         while True:
-            start = self._skip(j)
+            start = i if first and self._own_item(i) else self._skip(j)
             word = self.sentence.word(start)
             if word is None:
                 return
@@ -291,9 +295,14 @@ class Groupings:
                 return
             i, j = end, end + 1
 
-    def _adverb(self, i: int) -> None:
+    def _own_item(self, i: int) -> bool:
+        """Whether a word says both that and what to group by: 各国, 哪省."""
+        mention = self.sentence.mention_at(i)
+        return mention is not None and mention.start == i
+
+    def _adverb(self, i: int, how: str = "per") -> None:
         word = self.words[i]
-        self.add(self.time_group(cast("Grain", word.has("grain")), word), i, "per")
+        self.add(self.time_group(cast("Grain", word.has("grain")), word), i, how, plural=how == "per")
         word.used = "group"
 
     def _pronoun(self, i: int) -> None:
@@ -322,7 +331,7 @@ class Groupings:
         following = self.sentence.word(j)
         if following is not None and following.number is not None and not following.used:
             number, j = int(following.number), j + 1
-        j = self._skip(j)
+        j = i if self._own_item(i) else self._skip(j)
         while (w := self.sentence.word(j)) is not None and (w.has("high") or w.has("busiest")) and j < i + 5:
             j += 1
         item = self.item(j)
@@ -432,7 +441,7 @@ class Groupings:
     # --- what is left --------------------------------------------------------------------------------------------
 
     def take_left(self, *, compared: bool, share: bool) -> None:
-        """Category columns and grains that nothing else has used: the question must have named them to group by them."""
+        """Category columns and grains that nothing else has used: named to be grouped by."""
         for mention in self.sentence.mentions:
             if mention.used or any(self.words[k].used for k in range(mention.start, mention.end)):
                 continue

@@ -61,13 +61,13 @@ rate | m | rate rates | 率 | quote rate tasa taux
 visit | e | visit visits admission admissions appointment appointments | 就诊 访问 门诊 入院 | besuch besuche visita visitas visite consulta
 return | e | return returns returned refund refunds refunded | 退货 退款 | retoure retouren devolución devoluciones
 cancel | e | cancelled canceled cancellation cancellations | 取消 | storniert cancelado annulé
-region | e | region regions area areas territory territories zone zones district districts | 地区 区域 大区 片区 | gebiet bezirk región zona régione regione reg
-country | e | country countries nation nations | 国家 国别 | land pais país pays paese ctry
-state | e | state states province provinces | 省 省份 州 | bundesland provincia estado
-city | e | city cities town towns | 城市 市 | stadt ciudad ville città
+region | e | region regions area areas territory territories zone zones district districts | 地区 区域 大区 片区 各区 哪区 各地 | gebiet bezirk región zona régione regione reg
+country | e | country countries nation nations | 国家 国别 各国 哪国 | land pais país pays paese ctry
+state | e | state states province provinces | 省 省份 州 各省 哪省 各州 | bundesland provincia estado
+city | e | city cities town towns | 城市 市 各市 哪市 | stadt ciudad ville città
 location | e | location locations place places | 地点 位置 | standort ort lugar ubicación lieu
 site | e | site sites facility facilities building buildings plant plants factory factories | 建筑 工厂 站点 园区 楼宇 | gebäude werk edificio planta bâtiment usine
-store | e | store stores shop shops outlet outlets branch branches | 门店 店铺 商店 分店 网点 | filiale filialen laden tienda sucursal magasin
+store | e | store stores shop shops outlet outlets branch branches | 门店 店铺 商店 分店 网点 各店 哪店 | filiale filialen laden tienda sucursal magasin
 warehouse | e | warehouse warehouses depot | 仓库 | lager almacén entrepôt
 product | e | product products item items sku skus article articles goods merchandise | 产品 商品 品名 货品 | produkt artikel producto artículo produit prodotto prod
 category | e | category categories class classes type types kind kinds group groups | 类别 品类 分类 类型 种类 类目 | kategorie typ art klasse categoría tipo catégorie gruppe cat
@@ -77,7 +77,7 @@ segment | e | segment segments tier tiers | 客群 细分 细分市场 | segment
 channel | e | channel channels | 渠道 | kanal vertriebskanal canal
 supplier | e | supplier suppliers vendor vendors seller sellers | 供应商 卖家 | lieferant proveedor fournisseur
 employee | e | employee employees staff rep reps salesperson salespeople salesman agent agents worker workers representative | 员工 销售员 业务员 职员 雇员 销售人员 | mitarbeiter verkäufer empleado vendedor employé vendeur emp
-department | e | department departments division divisions ward wards | 部门 科室 | abteilung fachabteilung departamento servicio service dept
+department | e | department departments division divisions ward wards | 部门 科室 各科 | abteilung fachabteilung departamento servicio service dept
 team | e | team teams | 团队 小组 | equipo équipe
 order | e | order orders purchase purchases | 订单 | bestellung bestellungen auftrag pedido commande
 invoice | e | invoice invoices bill bills receipt receipts | 发票 账单 | rechnung factura facture inv
@@ -91,6 +91,8 @@ aircraft | e | aircraft plane planes airplane airplanes tail | 飞机 机尾号 
 route | e | route routes | 路线 线路 航线 | strecke ruta
 departure | q | departure departures departing departed depart takeoff | 出发 起飞 离港 始发 | abflug abfahrt salida départ dep
 arrival | q | arrival arrivals arriving arrived arrive landing | 到达 抵达 到港 降落 | ankunft llegada arrivée arr
+beginning | q | | 起始 | start begin inicio début anfang
+ending | q | | 结束 | end fin ende
 scheduled | q | scheduled planned | 计划 预定 | geplant planeado prévu sched
 actual | q | actual | 实际 | tatsächlich real réel
 hospital | e | hospital hospitals clinic clinics | 医院 诊所 | krankenhaus klinik hôpital
@@ -117,7 +119,7 @@ driver | e | driver drivers | 司机 | fahrer conductor
 trip | e | trip trips ride rides journey journeys | 行程 出行 | fahrt reise viaje trajet
 meter | e | meter meters | 电表 表计 | zähler contador
 household | e | household households | 家庭 住户 | haushalt hogar
-school | e | school schools | 学校 | schule escuela école
+school | e | school schools | 学校 各校 | schule escuela école
 student | e | student students pupil pupils | 学生 | schüler estudiante alumno
 teacher | e | teacher teachers | 老师 教师 | lehrer profesor
 course | e | course courses subject subjects | 课程 科目 学科 | kurs fach curso
@@ -193,7 +195,12 @@ PREFERRED: Mapping[str, tuple[str, ...]] = MappingProxyType(
 PLACE_WORDS = ("location", "region", "city", "country", "state", "store", "site", "station", "airport")
 PERSON_WORDS = ("employee", "customer", "driver", "doctor", "teacher", "player", "patient", "respondent", "author")
 
-DIRECTIONS: Mapping[str, str] = MappingProxyType({"from": "origin", "to": "destination"})
+DIRECTIONS: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "from": frozenset({"origin", "departure", "beginning", "source"}),
+        "to": frozenset({"destination", "arrival", "ending"}),
+    }
+)
 
 ADJECTIVES: Mapping[str, tuple[tuple[str, ...], str]] = MappingProxyType(
     {
@@ -256,10 +263,6 @@ PEOPLE_WORDS = frozenset(
         "individuals",
         "respondent",
         "participant",
-        "man",
-        "men",
-        "woman",
-        "women",
         "人",
         "人数",
     ]
@@ -342,6 +345,16 @@ UNITS = frozenset(
         "英里",
         "天",
     ]
+)
+
+
+_FEMALE = "f female w weiblich woman women mujer femenino femme girl 女 女性 女士 frauen 女生"
+_MALE = "m male männlich man men hombre masculino homme boy 男 男性 男士 männer 男生"
+VALUE_WORDS: Mapping[str, tuple[frozenset[str], ...]] = MappingProxyType(
+    {
+        # Values of a column of this concept that mean the same, whatever the data writes for them.
+        "gender": (frozenset(_FEMALE.split()), frozenset(_MALE.split())),
+    }
 )
 
 

@@ -1,31 +1,17 @@
-"""What is measured: an aggregate of a column or a count of rows, and how the groups are ranked by it."""
+"""What is measured: an aggregate of a column or a count of rows."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, cast
+from typing import cast
 
 from failsoft.examples.analyst.grammar.conditions import Conditions
 from failsoft.examples.analyst.grammar.groupings import Groupings
 from failsoft.examples.analyst.grammar.lexicon import ADJECTIVES, CONCEPTS, PEOPLE_WORDS, UNITS
 from failsoft.examples.analyst.grammar.mentions import Hit, Mention, Sentence, choose, choose_and_tell, missing_concept
+from failsoft.examples.analyst.grammar.rankings import direction_of
 from failsoft.examples.analyst.grammar.wording import QuestionError, Voice
 from failsoft.examples.analyst.grammar.words import Word
 from failsoft.examples.analyst.spec import Aggregate, Column, Filter, Measure
-
-MANY_GROUPS = 20
-"""A ranking of more groups than this is cut at :data:`SHOWN` when the question gives no number."""
-SHOWN = 10
-_MOST = frozenset({"most", "least", "fewest", "最多", "最少", "最", "fastest", "最快"})
-
-
-@dataclass(frozen=True, slots=True)
-class Ranking:
-    """How groups are ordered and cut, and whether by their value or by their change."""
-
-    order: Literal["desc", "asc", "natural"] = "natural"
-    limit: int | None = None
-    rank: Literal["value", "change"] = "value"
 
 
 class Measures:
@@ -44,8 +30,16 @@ class Measures:
     # --- which column --------------------------------------------------------------------------------------------
 
     def read(self, *, anything_asked: bool) -> Measure:
-        """The measure; raises ``unknown_metric``, ``ambiguous`` or ``no_measure``. `anything_asked` allows a default."""
-        measure = self._counted() or self._ranked_by_adjective() or self._named() or self._rows() or self._borrowed()
+        """The measure; `anything_asked` allows a default. Raises ``QuestionError``."""
+        self._late_rows()
+        measure = (
+            self._row_value()
+            or self._counted()
+            or self._ranked_by_adjective()
+            or self._named()
+            or self._rows()
+            or self._borrowed()
+        )
         if measure is not None:
             return measure
         self._refuse_unknown()
@@ -86,22 +80,17 @@ class Measures:
             return None
         for i, word in enumerate(self.words):
             direction = word.has("high")
+            adjective = word.has("adjhigh")
+            if direction is None and adjective and i == self.mention.start - 1:
+                return "max" if ADJECTIVES[adjective][1] == "desc" else "min"
             if direction is None or word.used == "group" or word.has("agg"):
                 continue
             if self.groupings.found and not self.mention.start - 3 <= i < self.mention.start:
                 continue
             if word.stem in ("most", "fewest", "least", "top"):
                 continue
-            return "max" if self._direction(direction, column) == "desc" else "min"
+            return "max" if direction_of(direction, column, self.schema) == "desc" else "min"
         return None
-
-    def _direction(self, sense: str, column: Column | None) -> Literal["desc", "asc"]:
-        if sense in ("good", "bad"):
-            named = self.schema.by_name.get(column.name) if column is not None else None
-            concepts = [CONCEPTS[c] for w in (named.words if named else ()) for c in w.concepts]
-            low_is_good = any(c.kind == "m" and c.better == "asc" for c in concepts)
-            return "asc" if (sense == "good") == low_is_good else "desc"
-        return "desc" if sense == "high" else "asc"
 
     def _numeric(self, mention: Mention) -> list[Hit]:
         return [hit for hit in mention.columns("number") if self.schema.is_measure(hit.column)]
@@ -279,7 +268,8 @@ class Measures:
         return mention is None or not any(h.literal for h in mention.hits) or word.stem in self.schema.row_nouns
 
     def _count_of(self, mention: Mention, *, distinct: bool) -> Measure | None:
-        numeric, things = self._numeric(mention), mention.columns("identifier", "category", "text")
+        numeric = self._numeric(mention)
+        things = [hit for hit in mention.columns("identifier", "category", "text") if hit.score > 0.2]
         if things and (not numeric or things[0].score >= numeric[0].score):
             best = choose_and_tell(self.sentence, mention, things)
             column = self.conditions.pick(best, mention.text)
@@ -305,11 +295,12 @@ class Measures:
         if times:
             self.sentence.take(mention, "measure")
             return Measure("count_distinct", times[0].column.name)
-        return None
+        raise self._unknown(mention.text)
 
     def _late(self, places: range) -> None:
         """``late flights`` without a number: those with a delay above zero."""
-        for k in range(places.start, min(places.stop + 3, len(self.words))):
+        reach = 3 if len(places) != 1 else 0
+        for k in range(places.start, min(places.stop + reach, len(self.words))):
             word, mention = self.words[k], self.sentence.mention_at(k)
             if "delay" not in word.concepts or mention is None or mention.used or mention in self.conditions.borrowed:
                 continue
@@ -320,6 +311,19 @@ class Measures:
             name = hits[0].column.name
             self.conditions.filters.append(Filter(name, ">", 0))
             self.sentence.note(f"'{word.text}' is read as {name} > 0.", f"“{word.text}”理解为 {name} > 0。")
+
+    def _late_rows(self) -> None:
+        """``delayed flights``, ``晚点的航班``: the rows with a delay, not the delay."""
+        for i, word in enumerate(self.words):
+            if "delay" not in word.concepts or word.text.casefold() not in ("delayed", "late", "延误", "晚点", "误点"):
+                continue
+            j = i + 2 if self._is_stem(i + 1, "的") else i + 1
+            if j < len(self.words) and self._is_row(j) and not self._is_stem(i - 1, "平均"):
+                self._late(range(i, i + 1))
+
+    def _is_stem(self, i: int, stem: str) -> bool:
+        word = self.sentence.word(i)
+        return word is not None and word.stem == stem
 
     def _people(self, j: int) -> Measure:
         self.words[j].used = "measure"
@@ -340,8 +344,6 @@ class Measures:
 
     def _rows(self) -> Measure | None:
         """``flights per carrier``, ``orders by month``: the rows themselves."""
-        if (measure := self._row_value()) is not None:
-            return measure
         self._refuse_missing([])
         if not self.groupings.found and any(w.has("agg") not in (None, "sum") for w in self.words):
             return None  # the average of what?
@@ -357,7 +359,8 @@ class Measures:
                     )
                 return Measure("count")
         for mention in self.sentence.mentions:
-            if not mention.used and mention.columns("identifier") and not mention.columns("number", "category"):
+            best = mention.hits[0]
+            if not mention.used and best.column.role == "identifier" and best.score > 0.4:
                 return self._count_of(mention, distinct=False)
         if self.sentence.any("busiest") is not None:
             return Measure("count")
@@ -365,7 +368,11 @@ class Measures:
 
     def _row_value(self) -> Measure | None:
         """``average order value``: the table's main measure, per row."""
-        for k, word in enumerate(self.words[:-1]):
+        if (at := self.sentence.any("rowvalue")) is not None and not self.words[at].columns:
+            self.words[at].used = "measure"
+            measure = self._default()
+            return measure if measure.column is None else Measure("mean", measure.column)
+        for k in range(len(self.words) - 1):
             following = self.words[k + 1]
             if self._is_row(k) and following.stem in ("value", "size", "amount", "金额") and not following.columns:
                 measure = self._default()
@@ -378,10 +385,21 @@ class Measures:
 
     def _default(self) -> Measure:
         measures = [n for n in self.schema.columns if self.schema.is_measure(n.column)]
+        if measures and self.sentence.any("share") is not None:
+            measures = [n for n in measures if n.column.additive and n.concept == "revenue"]
+            if not measures:
+                self.sentence.note("No measure was named; rows are counted.", "没有指明指标，按行数统计。")
         revenue = [n for n in measures if n.concept == "revenue"]
         chosen = measures[0] if len(measures) == 1 else revenue[0] if len(revenue) == 1 else None
         if chosen is None:
             if not measures:
+                return Measure("count")
+            judged = any(w.has("high") in ("good", "bad") for w in self.words)
+            if self.schema.profile.row_noun not in ("", "row") and not judged:
+                noun = self.schema.profile.row_noun
+                self.sentence.note(
+                    f"No measure was named; {noun}s are counted.", f"没有指明指标，按 {noun} 的数量统计。"
+                )
                 return Measure("count")
             names = [n.column.name for n in measures]
             raise self.voice.error(
@@ -445,9 +463,9 @@ class Measures:
                 before.has("agg") or before.has("high") or before.has("much") or before.has("top")
             )
             nouned = any(m.start == i + 1 for m in candidates)
-            if not candidates or (asked and not nouned):
-                if not any(self._is_row(k) for k in range(len(self.words))) or asked:
-                    raise self._unknown(word.text)
+            rows = any(self._is_row(k) for k in range(len(self.words)))
+            if (not candidates and (asked or not rows)) or (asked and not nouned):
+                raise self._unknown(word.text)
 
     def _refuse_unknown(self) -> None:
         """An error when the question's noun is no word of this table: never fall back to some other column."""
@@ -476,99 +494,6 @@ class Measures:
             f"表中没有“{said[:60]}”；现有的列：{self.voice.listing(names)}。",
             names,
         )
-
-    # --- ranking -------------------------------------------------------------------------------------------------
-
-    def ranking(self, measure: Measure, *, compared: bool) -> Ranking:
-        """Order and limit of the groups, from what the question says about ranks."""
-        found = self.groupings.found
-        if not found:
-            return Ranking()
-        order, number = self._order(measure)
-        by_change = compared and self.sentence.any("change") is not None and self._ranks_change()
-        if by_change:
-            order = self._change_order()
-        if order == "natural":
-            return Ranking()
-        said = [a.number for a in found if a.number is not None]
-        number = said[0] if said else number
-        lead = next((a for a in found if a.how in ("which", "rank")), None)
-        ranked = self.groupings.ranked or by_change
-        if number is None and ranked and lead is not None:
-            number = self._usual(lead)
-        return Ranking(order, number, "change" if by_change else "value")
-
-    def _ranks_change(self) -> bool:
-        return any(w.stem in _MOST or w.has("high") or w.has("top") for w in self.words) or any(
-            a.how == "which" for a in self.groupings.found
-        )
-
-    def _change_order(self) -> Literal["desc", "asc"]:
-        ways = {w.senses["change"] for w in self.words if "change" in w.senses}
-        least = any(w.has("high") == "low" or (w.has("top") == "asc") for w in self.words)
-        falling = "down" in ways and "up" not in ways
-        return "asc" if falling != least else "desc"
-
-    def _order(self, measure: Measure) -> tuple[Literal["desc", "asc", "natural"], int | None]:
-        column = self.schema.by_name[measure.column].column if measure.column else None
-        order: Literal["desc", "asc", "natural"] = "natural"
-        number = None
-        for i, word in enumerate(self.words):
-            if word.columns or word.used == "value":
-                continue
-            if word.has("dirword"):
-                return ("desc" if word.senses["dirword"] == "desc" else "asc"), number
-            if order != "natural":
-                continue
-            if word.has("top") and self._top_meant(i):
-                order = "desc" if word.senses["top"] == "desc" else "asc"
-                number = self._number_after(i)
-            elif word.has("adjhigh") or word.has("adjlow"):
-                kind = "adjhigh" if word.has("adjhigh") else "adjlow"
-                most = ADJECTIVES[word.senses[kind]][1]
-                order = "desc" if (most == "desc") == (kind == "adjhigh") else "asc"
-            elif word.has("busiest"):
-                order = "desc" if word.senses["busiest"] == "desc" else "asc"
-            elif (sense := word.has("high")) and self._extreme_is_rank(word):
-                order = self._direction(sense, column)
-                number = self._number_after(i)
-        if order == "natural" and self.groupings.sorted:
-            order = "desc"
-        return order, number
-
-    def _extreme_is_rank(self, word: Word) -> bool:
-        """Not the *maximum* of a maximum per group."""
-        found = self.groupings.found
-        return not (
-            all(a.how == "per" for a in found)
-            and (word.has("agg") or (self.mention is not None and word.stem not in ("most", "least", "fewest")))
-        )
-
-    def _top_meant(self, i: int) -> bool:
-        word = self.words[i]
-        return word.kind != "cjk" or self._number_after(i) is not None
-
-    def _number_after(self, i: int) -> int | None:
-        following = self.sentence.word(i + 1)
-        if (
-            following is not None
-            and following.number is not None
-            and following.used in ("", "group")
-            and 0 < following.number <= 1000
-        ):
-            following.used = following.used or "group"
-            return int(following.number)
-        return None
-
-    def _usual(self, lead: object) -> int | None:
-        asked = next(a for a in self.groupings.found if a is lead)
-        if not asked.plural:
-            return 1
-        column = self.schema.by_name[asked.group.column].column
-        if (asked.group.grain is None and column.distinct > MANY_GROUPS) or any(w.has("top") for w in self.words):
-            self.sentence.note(f"The first {SHOWN} are shown.", f"显示前 {SHOWN} 个。")
-            return SHOWN
-        return None
 
 
 def is_unknown(word: Word, mention: Mention | None) -> bool:

@@ -20,7 +20,7 @@ _LINKS = frozenset({"of", "the", "的", "de", "der", "des", "du", "la"})
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A column that a mention may mean. ``literal``: its own name was used; ``related``: only a neighbouring concept fits."""
+    """A column that a mention may mean, by its own name (``literal``) or by a neighbouring concept (``related``)."""
 
     column: Column
     score: float
@@ -126,8 +126,25 @@ def _correct(tokens: Sequence[Token], schema: SchemaIndex) -> tuple[list[Token],
             if near and (len(near) == 1 or near[0][1] < near[1][1]):
                 found[word] = near[0][0]
                 break
+        if word not in found and (written_out := _written_out(word, schema)) is not None:
+            found[word] = written_out
     changed = [t._replace(stem=found.get(t.stem, t.stem)) if t.kind == "word" else t for t in tokens]
     return changed, [(t.text, found[t.stem]) for t in tokens if t.kind == "word" and t.stem in found]
+
+
+def _written_out(word: str, schema: SchemaIndex) -> str | None:
+    """The word of a column's name that `word` spells out or derives from: *exp* for expectancy."""
+    near = {
+        part.stem
+        for named in schema.columns
+        for part in named.words
+        if not part.concepts
+        and (
+            (3 <= len(part.stem) <= len(word) - 2 and word.startswith(part.stem))
+            or (len(part.stem) >= 6 and word[:5] == part.stem[:5] and abs(len(word) - len(part.stem)) <= 4)
+        )
+    }
+    return near.pop() if len(near) == 1 else None
 
 
 def find_mentions(words: Sequence[Word], schema: SchemaIndex) -> list[Mention]:
@@ -199,7 +216,10 @@ def _extend(words: Sequence[Word], i: int, named: NamedColumn) -> tuple[int, Hit
     if named.head in free:
         # Only a lesser word of the name was said: enough if it is its own word and the head is a mere kind or way.
         head = named.concept
-        if not literal or head not in ("category", "method", "status", "level", "segment", "location"):
+        lesser = head in ("category", "method", "status", "level", "segment", "location")
+        if not literal or not (
+            lesser or (named.column.role == "number" and not words[i].concepts and not words[i].stop)
+        ):
             return None
         score *= 0.4
     return end, Hit(named.column, score, literal)

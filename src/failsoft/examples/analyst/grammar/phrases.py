@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 PHRASE_TABLE = """
-agg mean | average mean avg averaged on_average averages | 平均 均值 平均值 平均数 人均 平均每
+agg mean | durchschnittlich durchschnittliche durchschnittlicher durchschnittlichen durchschnitt promedio moyenne average mean avg averaged on_average averages | 平均 均值 平均值 平均数 人均 平均每
 agg median | median medians typical | 中位数 中值 中位
 agg sum | total sum totals sums combined cumulative altogether in_total summed overall aggregate | 总 总和 总计 合计 总共 一共 累计 共计 总的 共
 agg max | maximum max maximal | 最大值 最高值 峰值
@@ -51,9 +51,10 @@ adjhigh paid | best_paid highest_paid |
 adjhigh populous | most_populous | 人口最多
 count many | how_many number_of numbers_of count_of counts_of no_of count how_often how_many_times the_number_of amount_of quantity_of | 多少 多少个 多少次 多少条 多少笔 多少家 多少种 多少位 多少名 几个 几家 几次 几种 几条 几笔 有几 计数 次数 个数
 countpost many | | 数 数量 总数 个数 量 笔数 件数 次数 数目
+rowvalue yes | aov average_order_value average_basket basket_value | 客单价 笔单价 订单均价
 much much | how_much |
 distinct yes | distinct unique different | 不同 去重 不重复 独立 唯一
-per per | per by each every for_each for_every of_each in_each from_each at_each across grouped_by group_by grouped broken_down_by broken_down split_by split_up_by split breakdown_by breakdown_of breakdown segmented_by according_to depending_on for_all among within_each one_for_each | 按 按照 每 每个 每一 每一个 每家 每位 每种 各 各个 各自 各家 各类 各种 不同 分 依 根据 每名 每条
+per per | pro je por per by each every for_each for_every of_each in_each from_each at_each across grouped_by group_by grouped broken_down_by broken_down split_by split_up_by split breakdown_by breakdown_of breakdown segmented_by according_to depending_on for_all among within_each one_for_each | 按 按照 每 每个 每一 每一个 每家 每位 每种 各 各个 各自 各家 各类 各种 不同 分 依 根据 每名 每条
 which which | which what whose who | 哪个 哪些 哪家 哪种 哪 哪一个 哪位 哪几个 哪一家 哪一 哪类 什么 哪条 哪几家 哪座
 who who | who whom | 谁
 when when | when | 什么时候 何时
@@ -108,6 +109,9 @@ grain week | week weeks weekly | 周 星期 礼拜 每周 逐周
 grain month | month months monthly | 月 月份 每月 逐月 月度
 grain quarter | quarter quarters quarterly | 季度 季 逐季 每季
 grain year | year years yearly annual annually | 年 年份 年度 每年 逐年
+per per | | 各国 各省 各州 各市 各店 各区 各地 各科 各校
+which which | | 哪国 哪省 哪市 哪店 哪区 星期几 周几 礼拜几 几月 几月份
+grain month | | 几月 几月份
 grain weekday | weekday weekdays day_of_week day_of_the_week days_of_the_week days_of_week | 星期几 周几 礼拜几
 grain month_of_year | month_of_year month_of_the_year calendar_month months_of_the_year |
 adverb grain | hourly daily weekly monthly quarterly yearly annual annually | 每小时 每日 每天 每周 每月 每季 每年 逐日 逐周 逐月 逐季 逐年 月度 年度
@@ -165,7 +169,7 @@ counter unit | | 个 名 家 种 位 条 笔 次 大 项 款
 sort sort | rank ranked ranking sort sorted rank_by ranked_by ordered_by sort_by sorted_by order_by | 排序 排名 排列 排行 排行榜
 dirword desc | descending desc highest_first largest_first high_to_low largest_to_smallest from_high_to_low decreasing_order | 降序 从高到低 从大到小 由高到低 从多到少 由大到小
 dirword asc | ascending asc lowest_first smallest_first low_to_high smallest_to_largest from_low_to_high increasing_order | 升序 从低到高 从小到大 由低到高 从少到多
-describe describe | describe overview summarize summarise what_is_in what's_in what_does_the_data describe_the_data what_data schema what_columns which_columns columns fields what_is_this | 概览 概况 描述 有哪些数据 有什么数据 介绍 有哪些列 有哪些字段 字段 数据概况
+describe describe | what's_there describe overview summarize summarise what_is_in what's_in what_does_the_data describe_the_data what_data schema what_columns which_columns columns fields what_is_this | 概览 概况 描述 有哪些数据 有什么数据 里有什么 里面有什么 有什么 有哪些内容 有哪些信息 介绍 有哪些列 有哪些字段 字段 数据概况
 with with | with having that_have who_have which_have that_has which_has that_had whose |
 all all | all every | 所有 全部
 """
@@ -181,6 +185,7 @@ and or but nor not no yes yeah ok okay hi hello hey dear thanks thank you
 any some each every all both other another such same own entire whole overall full complete whatever various respective
 data dataset table csv file database sheet spreadsheet figures figure numbers result results value values info information
 detail details statistics stats statistic analysis analyse analyze breakdown overview
+actual exact global worldwide combined raw respective annual net_of company-wide
 first second go went come came happen happened happens take took taken seem seems look looks looked think thought
 perform performed performance doing done run ran sell sells sold selling buy bought made got getting earn earned generate generated
 bring brought book booked book record recorded reported observed measured registered had spent occur occurred take place
@@ -196,7 +201,7 @@ individual single particular specific certain separate separately different
 wonder wondering curious interested help mark marks flag flags highlight highlighted detect spot identify indicate notice call
 chart distributed distribution charts graph graphs plot plots diagram bar line visual picture image draw
 come comes contribute contributes contributed account accounts accounted belong belongs exist exists include includes including
-there's what's who's where's how's i've we've been that's
+vary varies varied varying served serve serves distributed there's what's who's where's how's i've we've been that's
 lot lots plenty bunch
 number numbers amount amounts count counts
 percent percentage

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TypeVar
 
-from failsoft.examples.analyst.grammar.lexicon import CONCEPTS, ROW_WORDS, UNITS
+from failsoft.examples.analyst.grammar.lexicon import CONCEPTS, ROW_WORDS, UNITS, VALUE_WORDS
 from failsoft.examples.analyst.grammar.words import (
     BASE,
+    BASE_LONGEST,
+    BASE_VOCABULARY,
     LONGEST_PHRASE,
     STOP_STEMS,
     Entry,
@@ -87,6 +89,11 @@ def name_words(name: str) -> list[Word]:
     return [w for w in segment(tokenize(text), text, (NAMES,), _NAMES_LONGEST) if w.kind != "symbol"]
 
 
+def name_parts(name: str) -> list[str]:
+    """The words of a column's name as text, its unit with them; never empty."""
+    return [w.stem for w in name_words(name)] or [name]
+
+
 def _take_apart(column: Column) -> NamedColumn:
     words = name_words(column.name)
     while len(words) > 1 and words[-1].stem in UNITS and not _only_generic(words[:-1]):
@@ -131,8 +138,9 @@ class SchemaIndex:
         self.by_name: Mapping[str, NamedColumn] = {named.column.name: named for named in self.columns}
         self.book: Phrasebook = self._phrases()
         self.books = (BASE, self.book)
-        self.longest = longest_by_first(self.books)
-        self.vocabulary = frozenset(part for book in self.books for key in book for part in key)
+        own = longest_by_first((self.book,))
+        self.longest = {**BASE_LONGEST, **{k: max(n, BASE_LONGEST.get(k, 1)) for k, n in own.items()}}
+        self.vocabulary = BASE_VOCABULARY | {part for key in self.book for part in key}
         self.own_words = frozenset(part for key in self.book for part in key if len(part) > 3)
         self.by_atom: Mapping[str, tuple[tuple[int, int], ...]] = self._atoms()
         self.row_nouns = self._row_nouns()
@@ -158,7 +166,7 @@ class SchemaIndex:
                     ):
                         _add(columns, key, column.name)
             if column.role in ("category", "identifier", "text"):
-                for key, hit in _value_phrases(column):
+                for key, hit in (*_value_phrases(column), *_meant_alike(named)):
                     _add(values, key, hit)
         return MappingProxyType(
             {
@@ -255,6 +263,16 @@ def _value_phrases(column: Column) -> Iterable[tuple[tuple[str, ...], ValueHit]]
         alone = key[0]
         if len(owners) == 1 and (len(key) > 1 or (len(alone) > 3 and alone not in STOP_STEMS and not BASE.get(key))):
             yield key, ValueHit(column.name, next(iter(owners)), partial=True)
+
+
+def _meant_alike(named: NamedColumn) -> Iterable[tuple[tuple[str, ...], ValueHit]]:
+    """Other words for a value: *women* for ``F`` in a column of genders."""
+    for words in VALUE_WORDS.get(named.concept or "", ()):
+        for value in named.column.values:
+            if value.strip().casefold() in words:
+                for word in words:
+                    if len(word) > 1 or not word.isascii():
+                        yield phrase_key(word), ValueHit(named.column.name, value)
 
 
 def _add(table: dict[tuple[str, ...], list[T]], key: tuple[str, ...], item: T) -> None:

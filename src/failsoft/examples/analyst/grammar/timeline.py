@@ -54,6 +54,8 @@ class Timeline:
         if self.column is None or (known := self.sentence.schema.range(self.column)) is None:
             return None
         first, last = known
+        if self.column.grain in ("month", "quarter", "year"):
+            last = Calendar(first, last, last).around(self.column.grain, last)[1] - dt.timedelta(days=1)
         live = today is not None and 0 <= (today - last).days <= LIVE_DAYS
         return Calendar(first, last, today if today is not None and live else last)
 
@@ -77,8 +79,8 @@ class Timeline:
         found = {k for w in self.words if not w.columns for k in ("change", "diff", "compare", "yoy") if k in w.senses}
         return next((k for k in ("diff", "change", "compare", "yoy") if k in found), None)
 
-    def interpret(self, *, pair_of_values: bool, grouped_by_time: bool, subjects: bool) -> TimeReading:
-        """Periods and comparison; `subjects` says that something else is compared (values, all groups of a column)."""
+    def interpret(self, *, pair_of_values: bool, grouped_by_time: bool, ranked: bool) -> TimeReading:
+        """Periods and comparison; `ranked` says that groups are ranked, so that a change needs two periods."""
         spans, kind = self._with_ranges(grouped_by_time), self.kind()
         if self.column is None:
             return self._without_time(spans)
@@ -97,11 +99,13 @@ class Timeline:
             return self._year_over_year(spans, yoy)
         if spans and (spans[0].same or self._is_reference(spans[0])) and kind and not pair_of_values:
             return self._reference_only(spans[0])
+        if not spans and kind == "change" and ranked and not grouped_by_time and not pair_of_values:
+            year_before = _year_earlier(self.calendar.around("year", self.calendar.last))
+            return self._year_over_year([], "year" if self.calendar.overlaps(year_before) else "previous")
         if not spans:
             return TimeReading(change=kind == "change")
         if kind == "change" and not pair_of_values and not grouped_by_time and not spans[0].until:
             return self._against_previous(spans[0])
-        _ = subjects
         return TimeReading(period=self._period(spans[0]))
 
     def _several(self, spans: Sequence[Span], kind: str | None) -> TimeReading:
@@ -554,7 +558,8 @@ class Timeline:
         said = self._said(span)
         return self.voice.error(
             "no_time_column",
-            f"'{said}' is a period, but the table has no date or time column; its columns are {self.voice.listing(names)}.",
+            f"'{said}' is a period, but the table has no date or time column; its columns "
+            f"are {self.voice.listing(names)}.",
             f"“{said}”是时间段，但表中没有日期或时间列；现有的列：{self.voice.listing(names)}。",
             names,
         )
@@ -564,25 +569,19 @@ def _year_earlier(bounds: Bounds) -> Bounds:
     return add_months(bounds[0], -12), add_months(bounds[1], -12)
 
 
+_DAYS = MappingProxyType(
+    {"day": (1, 1), "week": (7, 7), "month": (28, 31), "quarter": (90, 92), "season": (90, 92), "half": (181, 184),
+     "year": (365, 366)}
+)  # fmt: skip
+_FIRSTS = MappingProxyType({"quarter": (1, 4, 7, 10), "season": (3, 6, 9, 12), "half": (1, 7), "year": (1,)})
+
+
 def _unit_of(unit: str, bounds: Bounds) -> str:
-    """`unit` if the days are one whole unit of it, a plain range of days otherwise."""
+    """The unit of which the days are a whole one, `unit` if possible; a plain range of days otherwise."""
     days = (bounds[1] - bounds[0]).days
-    whole = {
-        "day": (1, 1),
-        "week": (7, 7),
-        "month": (28, 31),
-        "quarter": (90, 92),
-        "season": (89, 92),
-        "half": (181, 184),
-        "year": (365, 366),
-    }
-    if unit in whole and whole[unit][0] <= days <= whole[unit][1] and (unit in ("day", "week") or bounds[0].day == 1):
-        return unit
-    for name in ("month", "quarter", "year"):
-        if (
-            whole[name][0] <= days <= whole[name][1]
-            and bounds[0].day == 1
-            and (name != "quarter" or bounds[0].month % 3 == 1)
-        ):
+    for name in (unit, "month", "quarter", "year"):
+        low, high = _DAYS.get(name, (1, 0))
+        begins = name in ("day", "week") or (bounds[0].day == 1 and bounds[0].month in _FIRSTS.get(name, range(1, 13)))
+        if low <= days <= high and begins:
             return name
     return "day"

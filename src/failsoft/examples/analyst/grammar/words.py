@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
 
-from failsoft.examples.analyst.grammar.lexicon import CONCEPTS
+from failsoft.examples.analyst.grammar.lexicon import CONCEPTS, UNITS
 from failsoft.examples.analyst.grammar.phrases import PHRASES, STOPS
 
 LONGEST_PHRASE = 12
@@ -108,6 +108,8 @@ class Word:
 
 def clean(question: str) -> str:
     """Compatibility forms unified, control and direction characters gone: what is left is safe to match and to show."""
+    if question.isascii() and question.isprintable():
+        return question
     text = unicodedata.normalize("NFKC", question).translate(_DASHES)
     return "".join(
         " " if category in ("Cc", "Zs", "Zl", "Zp", "Cs", "Co", "Cn") else char
@@ -176,8 +178,14 @@ def _build_base() -> Phrasebook:
     for concept in CONCEPTS.values():
         for phrase in concept.asked:
             book.setdefault(phrase_key(phrase.replace("_", " ")), ({}, set()))[1].add(concept.id)
-    for word in STOPS:
+    for word in (*STOPS, *UNITS):
         book.setdefault(phrase_key(word), ({}, set()))
+    for concept in CONCEPTS.values():
+        for phrase in concept.named:
+            for spelling in spellings(phrase):
+                key = phrase_key(spelling.replace("_", " "))
+                if key not in book and len(key[0]) > 3:
+                    book.setdefault(key, ({}, set()))[1].add(concept.id)
     return MappingProxyType(
         {k: Entry(MappingProxyType(senses), frozenset(concepts)) for k, (senses, concepts) in book.items() if k}
     )
@@ -185,6 +193,9 @@ def _build_base() -> Phrasebook:
 
 BASE: Phrasebook = _build_base()
 """Function words and concepts: the same for every table."""
+
+
+BASE_VOCABULARY = frozenset(part for key in BASE for part in key)
 
 
 def chinese_number(text: str) -> float | None:
@@ -279,3 +290,6 @@ def longest_by_first(books: Iterable[Phrasebook]) -> Mapping[str, int]:
         for key in book:
             longest[key[0]] = max(longest.get(key[0], 1), len(key))
     return longest
+
+
+BASE_LONGEST = longest_by_first((BASE,))
