@@ -72,7 +72,9 @@ class EventBus:
         for listener in self.listeners:
             try:
                 listener(event)
-            except Exception as error:  # noqa: BLE001 - a listener must never break a call
+            except KeyboardInterrupt:
+                raise  # the user's, wherever it happened to arrive
+            except BaseException as error:  # noqa: BLE001 - a listener must never break a call, nor cancel it
                 self.errors += 1
                 self.last_error = error
 
