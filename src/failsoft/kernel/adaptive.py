@@ -18,9 +18,11 @@ lets them grow for ever. Here the baseline never moves up without an experiment:
 - Now and then a **probe** epoch at 70 % of the limit measures the baseline anew, so that its errors do not add up.
 - The start is such a descent, too: an initial limit far above the knee would poison the first baseline.
 
-Latencies are averaged as logarithms, so that a few slow calls do not decide. A timed-out call is a censored sample: it
-took at least that long, and counts double. When most calls time out, latencies say nothing: the limit is halved down to
-its minimum and doubled for one epoch now and then. A failed call counts as a slow one; a cancelled one not at all.
+Mean latency is what Little's law speaks of, so means are compared; a sample counts at most eight times the mean, so
+that a few hung calls do not decide. A timed-out call is a censored sample: it took at least that long, and counts
+double. When most calls time out, latencies say nothing: the limit is halved down to its minimum and doubled for one
+epoch now and then; once calls succeed again it starts from half of what it was. A failed call counts as a slow one,
+because many downstreams refuse what is too much for them; a cancelled one does not count at all.
 """
 
 from __future__ import annotations
@@ -104,8 +106,8 @@ class AdaptiveLimit:
     """
 
     __slots__ = (
-        "_before", "_epochs", "_log_baseline", "_mean", "_samples", "_seen", "_squares", "_started", "_starved",
-        "_step", "_timeouts", "_troubled", "_use", "_warming", "limit", "policy", "purpose",
+        "_before", "_epochs", "_healthy", "_log_baseline", "_mean", "_samples", "_seen", "_squares", "_started",
+        "_starved", "_step", "_timeouts", "_troubled", "_use", "_warming", "limit", "policy", "purpose",
     )  # fmt: skip
 
     def __init__(self, policy: AdaptiveLimitPolicy, permits: int) -> None:
@@ -118,6 +120,9 @@ class AdaptiveLimit:
         self._epochs = 0
         self._step = MOST_STEP
         self._starved = 0
+        """Epochs at the minimum in which most calls timed out."""
+        self._healthy = self.limit
+        """The limit before they did."""
         self._begin(-math.inf)
 
     @property
@@ -125,10 +130,14 @@ class AdaptiveLimit:
         """Unqueued latency in seconds; None before it is known."""
         return None if math.isnan(self._log_baseline) else math.exp(self._log_baseline)
 
-    def reconfigure(self, policy: AdaptiveLimitPolicy) -> None:
+    def reconfigure(self, policy: AdaptiveLimitPolicy, now: float) -> None:
         """Takes another policy, keeping what was learnt."""
         self.policy = policy
-        self.limit = self._clamp(self.limit)
+        limit = self._clamp(self.limit)
+        if limit != self.limit:
+            self.limit = limit
+            self.purpose, self._before = GO, None
+            self._begin(now)
 
     def _clamp(self, limit: float) -> int:
         return min(max(round(limit), self.policy.minimum), self.policy.maximum)
@@ -143,7 +152,7 @@ class AdaptiveLimit:
 
     def record(self, now: float, latency: float, in_use: int, counts: str) -> int:
         """Takes one ended call (``in_use`` counts it still) and returns the limit that holds from now on."""
-        if now - latency < self._started or latency <= 0.0:
+        if now - latency < self._started or not 0.0 < latency < 1e9:
             return self.limit
         if self._warming:
             # The first round found the downstream as the epoch before had left it, and its fast calls end first.
@@ -220,8 +229,13 @@ class AdaptiveLimit:
         elif self._troubled * 2 >= self._seen:
             # Mostly failures: the breaker's business, not a matter of how many calls there are.
             self.limit = self._clamp(epoch.limit if before is None else before.limit)
-        else:
+        elif self._starved:
+            # It answers again. What this epoch's latency is worth, the next one will tell, at a limit of old.
             self._starved = 0
+            self._log_baseline = epoch.latency
+            self.limit = self._clamp(max(self._healthy / 2, epoch.limit))
+        else:
+            self._healthy = self.limit if before is None else before.limit
             if before is None:
                 self._judge(epoch)
             else:
@@ -239,7 +253,7 @@ class AdaptiveLimit:
 
     def _test(self, purpose: str, epoch: Epoch, limit: float) -> None:
         """Tries a lower limit, to compare it with the epoch that has just ended."""
-        lower = min(self._clamp(limit), self.limit - 1)
+        lower = max(min(self._clamp(limit), self.limit - 1), self.policy.minimum)
         self.purpose, self._before, self.limit = purpose, epoch, lower
 
     def _judge(self, epoch: Epoch) -> None:
@@ -251,7 +265,9 @@ class AdaptiveLimit:
             self._grow(epoch)
             return
         if math.isnan(self._log_baseline):
-            self._test(START, epoch, epoch.in_use / 2)
+            self._log_baseline = epoch.latency
+            if epoch.in_use >= policy.app_limited * epoch.limit:
+                self._test(START, epoch, epoch.in_use / 2)
             return
         if self._log_baseline - epoch.latency > 3.0 * epoch.error + 0.05:
             # A whole epoch that much faster is no luck: the downstream has recovered, and its knee may have moved.
@@ -280,7 +296,7 @@ class AdaptiveLimit:
         fewer = math.log(before.in_use / epoch.in_use)
         faster = before.latency - epoch.latency
         if fewer < 0.05:  # the load has changed, and the comparison says nothing
-            self.limit = before.limit
+            self.limit = self._clamp(before.limit)
             if purpose == START:
                 self._log_baseline = min(before.latency, epoch.latency)
             return
@@ -289,7 +305,7 @@ class AdaptiveLimit:
         if purpose == START:
             self._log_baseline = epoch.latency
             if elasticity < 0.5:
-                self.limit = before.limit
+                self.limit = self._clamp(before.limit)
                 self._step = MOST_STEP
             elif epoch.limit > self.policy.minimum:
                 self._test(START, epoch, epoch.limit / 2)
@@ -300,13 +316,13 @@ class AdaptiveLimit:
                 self._test(START, epoch, epoch.limit * PROBE_AT)
             else:
                 self._log_baseline += (epoch.latency - self._log_baseline) * 0.5
-                self.limit = before.limit
+                self.limit = self._clamp(before.limit)
         elif elasticity >= 0.5:
             self._step = LEAST_STEP
             self._judge(epoch)
         elif elasticity + doubt < 0.5 or epoch.limit <= self.policy.minimum:
             self._log_baseline = epoch.latency
-            self.limit = before.limit
+            self.limit = self._clamp(before.limit)
         else:  # further down the difference will be plainer
             self._test(SHRUNK, before, epoch.limit * 0.85)
 

@@ -63,16 +63,16 @@ class Bulkhead:
         self._granting = False
         self.count_granted = self.count_left = self.count_full = self.count_evicted = 0
         self.count_shed = self.count_doomed = self.count_timed_out = self.count_refused = 0
-        self._configure(policy)
+        self._configure(policy, -math.inf)
 
-    def _configure(self, policy: BulkheadPolicy) -> None:
+    def _configure(self, policy: BulkheadPolicy, now: float) -> None:
         self.policy = policy
         if policy.adaptive is None:
             self._adaptive = None
         elif self._adaptive is None:
             self._adaptive = AdaptiveLimit(policy.adaptive, policy.permits)
         else:
-            self._adaptive.reconfigure(policy.adaptive)
+            self._adaptive.reconfigure(policy.adaptive, now)
         self._queue.configure(policy.queue, policy.normal_share, policy.tenant_share)
         self._set_limit(policy.permits if self._adaptive is None else self._adaptive.limit)
 
@@ -404,7 +404,7 @@ class Bulkhead:
         A smaller queue admits nobody until it has shrunk; a changed ``max_wait`` holds for those who wait, too.
         """
         rebuild = policy.max_wait != self.policy.max_wait
-        self._configure(policy)
+        self._configure(policy, now)
         if rebuild:
             self._queue.reschedule(math.inf if policy.max_wait is None else policy.max_wait)
             self.expire(now)
