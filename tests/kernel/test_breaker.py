@@ -472,6 +472,13 @@ def test_new_limits_apply_to_what_is_counted_from_the_next_result_on():
     assert feed(breaker, "o") is OPEN
 
 
+def test_new_limits_apply_also_to_what_was_good_before():
+    breaker = breaker_with(mean=2.0, minimum=4)
+    feed(breaker, "o" * 20, latency=1.0)
+    breaker.reconfigure(dataclasses.replace(breaker.policy, mean=0.5), 0.0)
+    assert feed(breaker, "o", latency=0.1) is OPEN
+
+
 def test_a_new_window_keeps_the_counts_and_forgets_by_its_own_length():
     breaker = breaker_with(failures=4)
     feed(breaker, "fff", now=9.0)
@@ -576,6 +583,8 @@ def test_statistics_of_an_open_a_half_open_and_a_new_breaker():
     shown = breaker.statistics(5.5)
     assert (shown.state, shown.since, shown.probes, shown.good_probes, shown.share) == (HALF_OPEN, 5.0, 1, 1, 0.0)
     assert (shown.opened, shown.failed_rounds) == (1, 1)
+    breaker.settle(breaker.admit(6.0), "failed", 0.1, 6.0)
+    assert breaker.statistics(6.0).opened == 2
     shown = opened(now=3.0).statistics(4.0)
     assert (shown.state, shown.since, shown.retry_in, shown.share, shown.calls) == (OPEN, 3.0, 4.0, 0.0, 0)
     shown = breaker_with().statistics(0.0)

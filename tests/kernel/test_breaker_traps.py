@@ -136,6 +136,33 @@ def test_a_second_settling_of_a_probe_is_ignored():
     assert len(taken(breaker, 5.0, 10)) == 3
 
 
+def test_an_expired_probe_tells_its_result_once():
+    breaker = opened(probes=1, close_after=2, probe_lease=30.0)
+    slow = breaker.admit(5.0)
+    breaker.admit(35.0)
+    for _ in range(3):
+        breaker.settle(slow, "ok", 40.0, 45.0)
+    assert breaker.state is HALF_OPEN
+    assert breaker.statistics(45.0).good_probes == 1
+
+
+def test_an_expired_probe_that_hangs_is_still_a_bad_one():
+    breaker = opened(probes=1, probe_lease=2.0, inflight_age=3.0)
+    slow = breaker.admit(5.0)
+    breaker.admit(7.0)
+    breaker.hung(slow, 8.0)
+    assert breaker.state is OPEN
+
+
+def test_a_lease_is_over_at_its_very_end():
+    cap = ProbeCap()
+    assert cap.limit == 8
+    breaker = opened(probe_cap=cap, probe_lease=2.0)
+    breaker.admit(5.0)
+    assert (cap.in_use(6.9), breaker.statistics(6.9).probes) == (1, 1)
+    assert (cap.in_use(7.0), breaker.statistics(7.0).probes) == (0, 0)
+
+
 def test_expired_leases_are_remembered_in_bounds():
     breaker = opened(probes=1, probe_lease=1.0, close_after=1)
     probes_taken = [breaker.admit(5.0 + n) for n in range(200)]
@@ -214,6 +241,24 @@ def test_trap_hung_calls_invisible_until_they_end():
         breaker.hung(breaker.standing, 2.0)
     assert breaker.state is OPEN
     assert breaker.statistics(2.0).reason == "slow ratio 1 of 10 calls in 10 s (limit 0.5)"
+
+
+def test_a_good_call_that_fills_the_minimum_volume_is_judged_with_the_calls_that_hang():
+    breaker = breaker_with(slow_ratio=0.5, slow_threshold=2.0, minimum=20)
+    for _ in range(9):
+        breaker.record_ok(0.1, 2.0)
+    for _ in range(10):
+        breaker.hung(breaker.standing, 2.0)
+    assert breaker.state is CLOSED
+    breaker.record_ok(0.1, 2.0)
+    assert breaker.state is OPEN
+
+
+def test_a_hung_call_is_not_judged_together_with_what_has_left_the_window():
+    breaker = breaker_with(failures=2, inflight_age=1.0)
+    fail(breaker, 0.0)
+    breaker.hung(breaker.standing, 10.0)
+    assert breaker.state is CLOSED
 
 
 def test_hung_calls_count_for_as_long_as_they_hang_and_not_just_for_a_window():
@@ -601,6 +646,11 @@ def test_a_place_taken_by_another_is_not_given_back_by_a_late_settling():
 
 
 def test_the_wait_is_the_longer_of_the_own_and_the_global_one():
+    cap = ProbeCap(1)
+    breaker = opened(probe_cap=cap, probes=1, probe_lease=3.0)
+    breaker.admit(5.0)
+    assert cap.take(8.0, 4.0) is not None
+    assert breaker.retry_in(7.0) == 5.0  # its own place is free before
     cap = ProbeCap(2)
     breaker = opened(probe_cap=cap, probes=1, probe_lease=3.0, open_for=5.0)
     other = opened(probe_cap=cap, probe_lease=4.0)

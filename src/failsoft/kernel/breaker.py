@@ -208,6 +208,7 @@ class Breaker:
         self._by_hand = False
         self._passed_at = -math.inf
         self._credit = 0.0
+        """Below 1 always, and spent by the first call of a ramp, which passes in any case."""
         self._window = RollingWindow(policy.window)
         self._apply(policy)
         self._forget()
@@ -493,7 +494,6 @@ class Breaker:
     def _close(self, reason: str, now: float, *, lasting: bool) -> None:
         """`lasting`: taken for recovered at once. Otherwise that is so when the ramp was gone through."""
         self._by_hand = False
-        self._credit = 0.0
         self._passed_at = -math.inf
         if lasting:
             self._failed_rounds = 0
