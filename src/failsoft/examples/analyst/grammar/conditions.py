@@ -222,6 +222,15 @@ class Conditions:
         if not hits and self.words[start].stem.split(" ")[0] in _COMPARATIVES:
             hits = self._by_adjective(_COMPARATIVES[self.words[start].stem.split(" ")[0]], self.words[start].text)
         self.sentence.use(start, stop, "condition")
+        thing = self.sentence.word(stop)
+        if not hits and thing is not None and not thing.stop and not thing.known and thing.stem not in UNITS:
+            names = [n.column.name for n in self.schema.columns]
+            raise self.voice.error(
+                "unknown_column",
+                f"There is no column '{thing.text}'; the table has {self.voice.listing(names)}.",
+                f"没有名为“{thing.text}”的列；表中有：{self.voice.listing(names)}。",
+                names,
+            )
         if not hits:
             self.pending += [Pending(start, op, value) for op, value in tests]
             return

@@ -10,13 +10,14 @@ from typing import Literal, cast
 
 from failsoft.examples.analyst.grammar.conditions import Conditions, FoundValue, complement, typed
 from failsoft.examples.analyst.grammar.groupings import Asked, Groupings, auto_grain
+from failsoft.examples.analyst.grammar.lexicon import ROW_CONCEPTS
 from failsoft.examples.analyst.grammar.measures import Measures, is_unknown, truth_filter
 from failsoft.examples.analyst.grammar.mentions import Sentence, read_words
 from failsoft.examples.analyst.grammar.rankings import Rankings
 from failsoft.examples.analyst.grammar.schema import SchemaIndex
 from failsoft.examples.analyst.grammar.timeline import Timeline, TimeReading
 from failsoft.examples.analyst.grammar.wording import QuestionError, Voice, read_back
-from failsoft.examples.analyst.grammar.words import Word, clean
+from failsoft.examples.analyst.grammar.words import Word, clean, stem
 from failsoft.examples.analyst.spec import Column, Filter, Grain, Group, Intent, Measure, Query, TableProfile
 
 MAX_QUESTION = 10_000
@@ -153,6 +154,7 @@ class _Reading:
         )
         if share is not None:
             self.groupings.add(Group(share.column.name), share.index, "share")
+        self._say_what_is_counted(measure)
         unusual = self._unusual(time)
         self._truths()
         column = self.schema.by_name[measure.column].column if measure.column else None
@@ -175,6 +177,14 @@ class _Reading:
             )
             return Measure("count")
         return measures.read(anything_asked=asked)
+
+    def _say_what_is_counted(self, measure: Measure) -> None:
+        if measure.column is not None or stem(self.schema.profile.row_noun) not in ("row", ""):
+            return
+        for word in self.words:
+            if word.used == "measure" and word.concepts & ROW_CONCEPTS:
+                self.sentence.note(f"Each row is counted as one of the {word.text}.", f"每一行计为一个“{word.text}”。")
+                return
 
     def _pair_of_values(self) -> tuple[FoundValue, FoundValue | None] | None:
         """Two values of one column that are compared, or one with all others."""

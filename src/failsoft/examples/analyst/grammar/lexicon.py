@@ -93,6 +93,10 @@ departure | q | departure departures departing departed depart takeoff | 出发 
 arrival | q | arrival arrivals arriving arrived arrive landing | 到达 抵达 到港 降落 | ankunft llegada arrivée arr
 beginning | q | | 起始 | start begin inicio début anfang
 ending | q | | 结束 | end fin ende
+guest | m | guest guests covers diners visitors attendees | 客人 来客 客流 客流量 | gäste besucherzahl huéspedes comensales
+floorspace | m | surface sqm floor_area living_area square_meters | 面积 建筑面积 | fläche wohnfläche superficie superficies
+room | m | room rooms bedroom bedrooms | 房间 房间数 | zimmer pièces habitaciones chambres
+listing | e | listing listings property properties home homes | 房源 房产 | immobilie inmueble
 scheduled | q | scheduled planned | 计划 预定 | geplant planeado prévu sched
 actual | q | actual | 实际 | tatsächlich real réel
 hospital | e | hospital hospitals clinic clinics | 医院 诊所 | krankenhaus klinik hôpital
@@ -232,6 +236,9 @@ ADJECTIVES: Mapping[str, tuple[tuple[str, ...], str]] = MappingProxyType(
     }
 )
 
+ROW_CONCEPTS = frozenset({"order", "transaction", "invoice", "visit", "trip", "flight", "ticket", "listing"})
+"""What a row usually is where nobody said: counted with a note when the table has no column of that name."""
+
 ROW_WORDS = frozenset(
     [
         "row",
@@ -252,6 +259,7 @@ ROW_WORDS = frozenset(
         "笔数",
         "条目",
         "数据量",
+        "headcount",
     ]
 )
 PEOPLE_WORDS = frozenset(
@@ -270,6 +278,10 @@ PEOPLE_WORDS = frozenset(
 
 UNITS = frozenset(
     [
+        "pcs",
+        "m2",
+        "ft2",
+        "m3",
         "usd",
         "eur",
         "gbp",

@@ -218,10 +218,16 @@ class Measures:
                 return Measure("count")
             if word.used == "value":
                 return self._sold() or Measure("count")
+            if mention is not None and not mention.used and self._sales(mention):
+                return Measure("count")
             if mention is not None and not mention.used:
                 return self._count_of(mention, distinct=distinct)
             if word.stem in PEOPLE_WORDS:
                 return self._people(j)
+            if word.stem == "sale" and mention is None and not word.values:
+                word.used = "measure"
+                self.sentence.note("Each row is counted as one sale.", "每一行计为一笔销售。")
+                return Measure("count")
             if word.has("grain") and not mention and not word.used and self.words[i].kind != "cjk":
                 raise self.voice.error(
                     "not_supported",
@@ -330,6 +336,15 @@ class Measures:
         self.sentence.note("Each row is counted as one.", "每一行计为一个。")
         return Measure("count")
 
+    def _sales(self, mention: Mention) -> bool:
+        """``number of sales``: rows, unless a column of sales counts them."""
+        word = self.words[mention.start]
+        if word.stem != "sale" or any(h.literal for h in mention.hits) or mention.end - mention.start > 1:
+            return False
+        self.sentence.take(mention, "measure")
+        self.sentence.note("Each row is counted as one sale.", "每一行计为一笔销售。")
+        return True
+
     def _sold(self) -> Measure | None:
         """``how many widgets were sold``: units, when a column counts them."""
         if not any(w.stem in ("sold", "sell", "bought", "卖", "卖出", "卖了", "销售", "售出") for w in self.words):
@@ -389,7 +404,7 @@ class Measures:
             measures = [n for n in measures if n.column.additive and n.concept == "revenue"]
             if not measures:
                 self.sentence.note("No measure was named; rows are counted.", "没有指明指标，按行数统计。")
-        revenue = [n for n in measures if n.concept == "revenue"]
+        revenue = [n for n in measures if n.concept == "revenue"] or [n for n in measures if n.concept == "amount"]
         chosen = measures[0] if len(measures) == 1 else revenue[0] if len(revenue) == 1 else None
         if chosen is None:
             if not measures:
@@ -500,7 +515,7 @@ def is_unknown(word: Word, mention: Mention | None) -> bool:
     """Whether a word is content that nothing understood."""
     if word.used or word.stop or word.kind in ("symbol", "date") or word.number is not None or word.stem in UNITS:
         return False
-    if mention is not None or word.senses:
+    if mention is not None or word.senses or word.stem in PEOPLE_WORDS:
         return False
     kinds = {CONCEPTS[c].kind for c in word.concepts}
     return not kinds or bool(kinds & set("me"))

@@ -79,7 +79,7 @@ class Span:
     @property
     def relative(self) -> bool:
         """Whether it needs another day to count from."""
-        return self.back is not None or self.count > 0 or self.same
+        return (self.back is not None and not self.number) or self.count > 0 or self.same
 
 
 def find_spans(words: Sequence[Word], years: range) -> list[Span]:

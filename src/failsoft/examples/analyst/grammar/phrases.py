@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 PHRASE_TABLE = """
-agg mean | durchschnittlich durchschnittliche durchschnittlicher durchschnittlichen durchschnitt promedio moyenne average mean avg averaged on_average averages | 平均 均值 平均值 平均数 人均 平均每
+agg mean | durchschnittlich durchschnittliche durchschnittlicher durchschnittlichen durchschnitt promedio moyenne moyen moyens average mean avg averaged on_average averages | 平均 均值 平均值 平均数 人均 平均每
 agg median | median medians typical | 中位数 中值 中位
 agg sum | total sum totals sums combined cumulative altogether in_total summed overall aggregate | 总 总和 总计 合计 总共 一共 累计 共计 总的 共
 agg max | maximum max maximal | 最大值 最高值 峰值
@@ -51,10 +51,10 @@ adjhigh paid | best_paid highest_paid |
 adjhigh populous | most_populous | 人口最多
 count many | how_many number_of numbers_of count_of counts_of no_of count how_often how_many_times the_number_of amount_of quantity_of | 多少 多少个 多少次 多少条 多少笔 多少家 多少种 多少位 多少名 几个 几家 几次 几种 几条 几笔 有几 计数 次数 个数
 countpost many | | 数 数量 总数 个数 量 笔数 件数 次数 数目
-rowvalue yes | aov average_order_value average_basket basket_value | 客单价 笔单价 订单均价
-much much | how_much |
+rowvalue yes | aov average_order_value average_basket basket_value | 客单价 笔单价 订单均价 每单 每笔
+much much | how_much | 多少钱
 distinct yes | distinct unique different | 不同 去重 不重复 独立 唯一
-per per | pro je por per by each every for_each for_every of_each in_each from_each at_each across grouped_by group_by grouped broken_down_by broken_down split_by split_up_by split breakdown_by breakdown_of breakdown segmented_by according_to depending_on for_all among within_each one_for_each | 按 按照 每 每个 每一 每一个 每家 每位 每种 各 各个 各自 各家 各类 各种 不同 分 依 根据 每名 每条
+per per | pro je por par nach per by each every for_each for_every of_each in_each from_each at_each across grouped_by group_by grouped broken_down_by broken_down split_by split_up_by split breakdown_by breakdown_of breakdown segmented_by according_to depending_on for_all among within_each one_for_each | 按 按照 每 每个 每一 每一个 每家 每位 每种 各 各个 各自 各家 各类 各种 不同 分 依 根据 每名 每条
 which which | which what whose who | 哪个 哪些 哪家 哪种 哪 哪一个 哪位 哪几个 哪一家 哪一 哪类 什么 哪条 哪几家 哪座
 who who | who whom | 谁
 when when | when | 什么时候 何时
@@ -217,7 +217,7 @@ STOP_CHINESE = """
 怎么样 怎么 怎样 情况 数据 结果 整体 总体 全年 全体 个 名 家 种 位 次 笔 条 的话 分别 吧 啊 都 也 并 并且 且 同时 然后 又 还 让 把 对 对于 关于 其中 里面 以 之 从 到 与 和 及 或
 上 下 出 多 少 高 低 大 小 最 更 比较 相比 与之 于 被 由 用 以及 那 那么 这 这些 那些 哪 几 分 各 每 表 表格 文件 是多少 为多少 多少 标出 标记 标注 指出 找出 有没有
 是否 什么 为什么 原因 做 做一个 一个 一张 张 生成 展示 呈现 绘制 图表 求 求出 得出 汇总 汇报 报告 时间 期间 时期 时候 方面 进行 发生 出现 以外 之外 外 包括 使用 通过 根据
-它们 他们 它 他 她 你 您 能 可以 能否 可否 会 应该 需要 想要 希望 较 差 值 率 额 量 数 起来 分布 排名 排序 明细 详情 一共 总共 共 全部 所有 每个 各个 卖 卖出 卖了 销售 售出 产生 买
+它们 他们 它 他 她 你 您 能 可以 能否 可否 会 应该 需要 想要 希望 较 差 值 率 额 量 数 起来 分布 排名 排序 明细 详情 一共 总共 共 全部 所有 每个 各个 花 花了 花费了 卖 卖出 卖了 销售 售出 产生 买
 飞 飞往 飞行 排 排在 来 去 自 来自 属于 所 所属 至 目前 现在 当前 怎 样 呀 哦 嗯 谢谢 您好 你好 级 性 者 们 等 类 下来 一 二 两 三 性别为
 """
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TypeVar
 
-from failsoft.examples.analyst.grammar.lexicon import CONCEPTS, ROW_WORDS, UNITS, VALUE_WORDS
+from failsoft.examples.analyst.grammar.lexicon import CONCEPTS, ROW_CONCEPTS, ROW_WORDS, UNITS, VALUE_WORDS
 from failsoft.examples.analyst.grammar.words import (
     BASE,
     BASE_LONGEST,
@@ -78,6 +78,8 @@ def _named_book() -> Phrasebook:
 
 
 NAMES: Phrasebook = _named_book()
+_ASKED = frozenset(phrase_key(word.replace("_", " ")) for concept in CONCEPTS.values() for word in concept.asked)
+_FOREIGN = frozenset(key for key in NAMES if key not in _ASKED and key[0].isascii())
 _NAMES_LONGEST = longest_by_first((NAMES,))
 _LONG_NAMES = tuple(sorted((key[0] for key in NAMES if len(key) == 1 and len(key[0]) >= 5), key=len, reverse=True))
 
@@ -102,11 +104,17 @@ def _take_apart(column: Column) -> NamedColumn:
         NameWord(column.name, frozenset(), 1.0)
     ]
     wanted = {"number": "m", "time": "t"}.get(column.role, "e")
-    generic = [i for i, part in enumerate(parts) if (_kinds(part) and _kinds(part) <= {"g"}) or part.stem in STOP_STEMS]
+    generic = [
+        i
+        for i, part in enumerate(parts)
+        if (_kinds(part) and _kinds(part) <= {"g"}) or (part.stem in STOP_STEMS and not _kinds(part) & set("met"))
+    ]
     solid = [i for i in range(len(parts)) if i not in generic] or list(range(len(parts)))
     fitting = [i for i in solid if wanted in _kinds(parts[i])]
     unqualified = [i for i in solid if "q" not in _kinds(parts[i])] or solid
-    head = (fitting or unqualified)[-1]
+    ordered = fitting or unqualified
+    # Romance names say the thing first (prix_vente, coste_total), English and Chinese ones last.
+    head = ordered[0 if (parts[ordered[0]].stem,) in _FOREIGN else -1]
     weighted = tuple(
         NameWord(p.stem, p.concepts, 1.0 if i == head else 0.25 if i in generic else 0.5) for i, p in enumerate(parts)
     )
@@ -145,6 +153,9 @@ class SchemaIndex:
         self.by_atom: Mapping[str, tuple[tuple[int, int], ...]] = self._atoms()
         self.row_nouns = self._row_nouns()
         self.time = self._time()
+        self._nameless = stem(profile.row_noun) in ("row", "") and not any(
+            n.column.role == "identifier" and n.concept in ROW_CONCEPTS for n in self.columns
+        )
 
     def __repr__(self) -> str:
         return f"<SchemaIndex {self.profile.table}: {len(self.columns)} columns, {len(self.book)} phrases>"
@@ -200,6 +211,8 @@ class SchemaIndex:
         """Whether a word names what one row is: its noun, its table, or simply *rows*."""
         if word.stem in self.row_nouns or word.stem in ROW_STEMS:
             return True
+        if self._nameless and word.concepts & ROW_CONCEPTS:
+            return not any(f"c:{concept}" in self.by_atom for concept in word.concepts)
         own = {c for noun in self.row_nouns for c in NAMES.get((noun,), Entry()).concepts if CONCEPTS[c].kind != "g"}
         return bool(own & word.concepts)
 
