@@ -193,6 +193,8 @@ class Bulkhead:
         if not holds.refresh(now) or not holds.trusted:
             return
         need = holds.typical
+        if need + (self._queue.waiting + 1) * holds.mean / self.limit <= remaining:
+            return  # even behind everybody
         if not lane.codel.overloaded:
             need += self.predicted_wait(now, waiter.priority)
         if need <= remaining:
@@ -331,6 +333,7 @@ class Bulkhead:
             return None
         if known and holds.trusted and not waiter.explorer and holds.typical > waiter.deadline - now:
             if self._explore(now):
+                waiter.explorer = True  # the gate may make it wait still
                 return waiter
             self.count_doomed += 1
             self._reject(waiter, self._doomed(holds.typical, waiter.deadline - now))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from statistics import median
 
 __all__ = ["CoDel", "HoldTimes"]
 
@@ -29,7 +28,7 @@ class HoldTimes:
     REFRESH = 8
     """Samples after which median and mean are computed anew (sorting 64 floats at each call would cost 3 µs)."""
 
-    __slots__ = ("add", "last", "mean", "samples", "stale", "typical")
+    __slots__ = ("add", "last", "mean", "samples", "stale", "trusted", "typical")
 
     def __init__(self) -> None:
         self.samples: deque[float] = deque(maxlen=self.SIZE)
@@ -38,6 +37,8 @@ class HoldTimes:
         self.stale = 0
         self.typical = 0.0
         self.mean = 0.0
+        self.trusted = False
+        """Whether there are enough samples to refuse a call by their estimate."""
 
     def refresh(self, now: float) -> bool:
         """Brings ``typical`` and ``mean`` up to date; False when there is no sample, or none recent enough."""
@@ -45,8 +46,10 @@ class HoldTimes:
         if not samples:
             return False
         if self.stale >= self.REFRESH or (self.stale and len(samples) < self.ENOUGH):
-            self.typical = median(samples)
-            self.mean = math.fsum(samples) / len(samples)
+            count = len(samples)
+            self.typical = sorted(samples)[(count - 1) // 2]
+            self.mean = math.fsum(samples) / count
+            self.trusted = count >= self.ENOUGH
             self.stale = 0
         if now - self.last > self.LIFE and now - self.last > 10.0 * self.typical:
             samples.clear()
@@ -62,12 +65,7 @@ class HoldTimes:
             if max(recent) < 0.5 * max(self.typical, self.mean):
                 samples.clear()
                 samples.extend(recent)
-                self.stale = 1
-
-    @property
-    def trusted(self) -> bool:
-        """Whether there are enough samples to refuse a call by their estimate."""
-        return len(self.samples) >= self.ENOUGH
+                self.stale = self.REFRESH
 
 
 class CoDel:

@@ -213,7 +213,7 @@ class Queue:
     def add(self, waiter: Waiter, expiry: float) -> None:
         """Puts a waiter at the end of its lane; ``expiry`` (absolute) is when it has to leave."""
         tenant = waiter.tenant
-        self.lane(waiter).append(waiter)
+        self.lanes[2 * waiter.priority + waiter.fallback].append(waiter)
         self.waiting += 1
         if tenant is not None:
             self.queued[tenant] = self.queued.get(tenant, 0) + 1
@@ -225,7 +225,7 @@ class Queue:
 
     def remove(self, waiter: Waiter) -> None:
         """Takes a waiter out, whose state says already that it no longer waits."""
-        self.lane(waiter).remove(waiter)
+        self.lanes[2 * waiter.priority + waiter.fallback].remove(waiter)
         self.waiting -= 1
         tenant = waiter.tenant
         if tenant is not None:
