@@ -16,7 +16,7 @@ from typing import Any
 
 from failsoft.base.errors import BadInput
 from failsoft.examples.analyst import data, flights, query
-from failsoft.examples.analyst.errors import DataError
+from failsoft.examples.analyst.errors import DatabaseError, DataError
 from failsoft.examples.analyst.spec import TableProfile
 
 __all__ = ["BadData", "Source", "Sources", "cache_folder", "load_sources"]
@@ -96,6 +96,9 @@ def load_sources(files: Sequence[Path], *, cache: Path, loading: Loading = _sile
                 opened.append(Source(loaded.profile, query.connect(loaded.database)))
             except DataError as error:
                 raise bad_data(error) from error
+            except DatabaseError as error:
+                message = f"what was loaded cannot be opened ({error.message}); remove {cache} and try again"
+                raise BadData(message, param="cache_dir", details={"reason": error.code}) from error
     except BaseException:
         Sources(opened).close()
         raise
