@@ -2,15 +2,18 @@
 
 import asyncio
 import json
+import re
+from pathlib import Path
 
 import aiohttp
 import pytest
-from tests.server.serving import LET_GO, events_of, serving, until
+from tests.server.serving import LET_GO, agent, events_of, serving, until
 
-pytestmark = [
-    pytest.mark.realtime,
-    pytest.mark.xdist_group("server"),
-]
+from failsoft.app import App
+from failsoft.config import Settings
+from failsoft.server.asgi import openapi
+
+pytestmark = [pytest.mark.realtime, pytest.mark.xdist_group("server")]
 
 ERROR_KEYS = {"type", "code", "message", "param", "run_id", "retry_after"}
 
@@ -217,6 +220,7 @@ async def test_health_and_the_documented_api():
         assert set(document["paths"]) == {
             "/v1/runs",
             "/v1/runs/{run_id}",
+            "/v1/runs/{run_id}/artifacts/{name}",
             "/v1/runs/{run_id}/cancel",
             "/v1/downstreams",
             "/health/liveness",
@@ -235,3 +239,13 @@ async def test_stopping_answers_whoever_still_waits():
         assert (status, body["error"]["code"]) == (499, "run_cancelled")
         with pytest.raises(aiohttp.ClientError):
             await served.get("/health/liveness")
+
+
+def test_the_page_about_the_api_names_every_path():
+    page = (Path(__file__).parents[2] / "docs" / "http.md").read_text()
+    shown = {
+        (method, path.replace("{id}", "{run_id}"))
+        for method, path in re.findall(r"^\| `(GET|POST) (\S+)` \|", page, re.MULTILINE)
+    }
+    paths = openapi(App(Settings(), agents=[agent()]))["paths"]
+    assert shown == {(method.upper(), path) for path, methods in paths.items() for method in methods}

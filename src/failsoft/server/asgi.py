@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse
 from starlette.datastructures import MutableHeaders
@@ -16,7 +18,7 @@ from failsoft.server.requests import request_id
 from failsoft.server.routes import PlainRoute
 from failsoft.server.runs_api import runs_router
 
-__all__ = ["Readiness", "make_api"]
+__all__ = ["Readiness", "make_api", "openapi"]
 
 
 class Readiness:
@@ -28,6 +30,15 @@ class Readiness:
 
 def make_api(app: App, readiness: Readiness | None = None) -> ASGIApp:
     """The ASGI application that serves `app`, which must be running."""
+    return _Identified(_routed(app, readiness))
+
+
+def openapi(app: App) -> dict[str, Any]:
+    """The OpenAPI document, without a server."""
+    return _routed(app, None).openapi()
+
+
+def _routed(app: App, readiness: Readiness | None) -> FastAPI:
     ready = readiness if readiness is not None else Readiness()
     api = FastAPI(
         title="Failsoft",
@@ -54,7 +65,7 @@ def make_api(app: App, readiness: Readiness | None = None) -> ASGIApp:
             return JSONResponse({"status": "not_ready", "why": ready.why}, status_code=503)
         return JSONResponse({"status": "ready", "agents": list(app.agents.names)})
 
-    return _Identified(api)
+    return api
 
 
 class _Identified:
