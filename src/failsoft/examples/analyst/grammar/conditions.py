@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from failsoft.examples.analyst.grammar.lexicon import ADJECTIVES, DIRECTIONS, UNITS
+from failsoft.examples.analyst.grammar.lexicon import ADJECTIVES, DIRECTIONS, PEOPLE_WORDS, UNITS
 from failsoft.examples.analyst.grammar.mentions import Hit, Mention, Sentence, choose, choose_and_tell
 from failsoft.examples.analyst.grammar.schema import name_parts
 from failsoft.examples.analyst.grammar.wording import Voice
@@ -350,6 +350,8 @@ class Conditions:
                 before.has("slot") or before.has("join") or before.has("compare") or before.has("dir")
             )
             return exact and (said.isupper() or said.isdigit()) and (len(said) == 2 or bool(slotted))
+        if word.stop and not word.senses and any(not hit.partial for hit in hits) and self._attributive(i):
+            return True
         if word.senses or word.stop:
             return exact and i > 0 and said[:1].isupper() and not (word.has("high") or word.has("agg"))
         mention = self.sentence.mention_at(i)
@@ -360,6 +362,14 @@ class Conditions:
             grouped = before is not None and (before.has("per") or before.has("which") or before.has("count"))
             return exact and not grouped
         return True
+
+    def _attributive(self, i: int) -> bool:
+        """Whether a word stands before a noun of the table: the *new* of new customers."""
+        following = self.sentence.word(i + 1)
+        if following is None:
+            return False
+        named = self.sentence.mention_at(i + 1) is not None or following.stem in PEOPLE_WORDS
+        return named or self.schema.is_row_noun(following)
 
     def _columns_beside(self, i: int) -> dict[str, Mention]:
         """Columns named right beside the word: *region North*, *North region*, *region = North*, 地区为华北."""

@@ -182,7 +182,7 @@ class _Reading:
         if measure.column is not None or stem(self.schema.profile.row_noun) not in ("row", ""):
             return
         for word in self.words:
-            if word.used == "measure" and word.concepts & ROW_CONCEPTS:
+            if word.used == "measure" and word.concepts & ROW_CONCEPTS and word.stem not in self.schema.row_nouns:
                 self.sentence.note(f"Each row is counted as one of the {word.text}.", f"每一行计为一个“{word.text}”。")
                 return
 
@@ -336,6 +336,9 @@ class _Reading:
             named = word.kind == "word" and word.text[:1].isupper() and i > 0
             if word.kind == "cjk":
                 slotted = len(run) > 1 and (slotted or self._owned(i + len(run)))
+            beside = self.sentence.word(i + 1)
+            if word.concepts and beside is not None and beside.used == "measure":
+                slotted = named = False  # customer satisfaction, employee salary: the noun only says whose
             if slotted or named or (len(run) > 1 and self._qualifies(i, run)):
                 raise self._unknown_value(run)
             if run not in left:
@@ -365,14 +368,14 @@ class _Reading:
 
     def _owned(self, j: int) -> bool:
         """Whether 的 follows, with nothing but periods and values between: 某某 7月的延误."""
-        while j < len(self.words) and self.words[j].used in ("time", "value"):
+        while j < len(self.words) and (self.words[j].used in ("time", "value") or self.words[j].has("counter")):
             j += 1
         return j < len(self.words) and self.words[j].stem == "的"
 
     def _qualifies(self, i: int, run: str) -> bool:
         """Whether an unknown word stands right before what is measured: *emergency* visits are not all visits."""
         j = i + (len(run) if self.words[i].kind == "cjk" else 1)
-        if j >= len(self.words) or self.words[j].used != "measure":
+        if j >= len(self.words) or self.words[j].used != "measure" or self.words[i].concepts:
             return False
         return not self.words[i].text.casefold().endswith(("ing", "ly"))
 

@@ -21,10 +21,10 @@ CONCEPT_TABLE = """
 revenue | m | revenue sales sale turnover income proceeds takings earnings gmv | 收入 销售额 营业额 营收 销售收入 营业收入 销售金额 销售总额 成交额 流水 营业总额 | umsatz erlös erlöse einnahmen ventas ingresos facturación chiffre_affaires chiffre_d_affaires ca recettes ventes fatturato ricavi vendite receita rev
 amount | m | amount amt | 金额 总额 总金额 数额 款额 | betrag summe gesamtbetrag importe monto montant importo
 quantity | m | quantity quantities qty unit units volume volumes pieces pcs | 数量 销量 销售量 件数 销售数量 | menge stückzahl anzahl cantidad unidades quantité quantita quant
-cost | m- | cost costs expense expenses spend spending expenditure outlay cogs charge charges | 成本 费用 支出 花费 开支 花销 | kosten ausgaben aufwand coste costo costes gasto gastos coût coûts dépenses
+cost | m- | cost costs expense expenses spend spending expenditure outlay cogs charge charges fee fees | 成本 费用 支出 花费 开支 花销 | kosten ausgaben aufwand coste costo costes gasto gastos coût coûts dépenses
 profit | m | profit profits gain | 利润 盈利 毛利 净利 收益 净利润 毛利润 | gewinn ertrag ganancia beneficio bénéfice profitto utile
 margin | m | margin margins | 利润率 毛利率 | marge margen margine
-price | m- | price prices pricing fare fares fee fees tariff | 价格 单价 售价 票价 价钱 房价 均价 | preis einzelpreis precio prix prezzo preço prc
+price | m- | price prices pricing fare fares tariff | 价格 单价 售价 票价 价钱 房价 均价 | preis einzelpreis precio prix prezzo preço prc
 discount | m | discount discounts rebate | 折扣 优惠 折扣率 优惠金额 | rabatt descuento remise sconto disc
 tax | m- | tax taxes vat | 税 税额 税费 | steuer impuesto taxe
 delay | m- | delay delays delayed late lateness | 延误 晚点 延迟 误点 延误时间 延误分钟 | verspätung retraso retard ritardo
@@ -42,7 +42,7 @@ consumption | m- | consumption usage | 用量 消耗 消费量 用电量 能耗 
 production | m | production output | 产量 产出 发电量 | produktion erzeugung producción
 energy | q | energy electricity power | 能源 电力 能量 | energie strom energía electricidad électricité
 score | m | score scores rating ratings grade grades stars | 评分 得分 分数 打分 星级 成绩 | bewertung note puntuación calificación valoración punkte
-satisfaction | m | satisfaction satisfied nps happiness | 满意度 | zufriedenheit satisfacción
+satisfaction | m | satisfaction satisfied nps happiness | 满意度 | csat ces zufriedenheit satisfacción
 age | m | age ages | 年龄 | alter edad âge
 salary | m | salary salaries wage wages pay compensation | 工资 薪资 薪水 薪酬 月薪 年薪 | gehalt lohn salario sueldo salaire stipendio
 population | m | population inhabitants | 人口 | bevölkerung einwohner población
@@ -97,6 +97,11 @@ guest | m | guest guests covers diners visitors attendees | 客人 来客 客流
 floorspace | m | surface sqm floor_area living_area square_meters | 面积 建筑面积 | fläche wohnfläche superficie superficies
 room | m | room rooms bedroom bedrooms | 房间 房间数 | zimmer pièces habitaciones chambres
 listing | e | listing listings property properties home homes | 房源 房产 | immobilie inmueble
+call | e | call calls | 通话 来电 电话 | anruf anrufe llamada appel
+booking | e | booking bookings reservation reservations rental rentals | 预订 预约 | buchung reserva réservation
+event | e | event events session sessions measurement measurements reading readings shipment shipments delivery deliveries donation donations claim claims accident accidents | 记录 事故 发货 | ereignis messung lieferung evento envío
+yield | m | yield harvest | 收成 亩产 | ertrag ernte rendimiento rendement cosecha
+crop | e | crop crops | 作物 农作物 | kultur feldfrucht cultivo
 scheduled | q | scheduled planned | 计划 预定 | geplant planeado prévu sched
 actual | q | actual | 实际 | tatsächlich real réel
 hospital | e | hospital hospitals clinic clinics | 医院 诊所 | krankenhaus klinik hôpital
@@ -236,8 +241,28 @@ ADJECTIVES: Mapping[str, tuple[tuple[str, ...], str]] = MappingProxyType(
     }
 )
 
-ROW_CONCEPTS = frozenset({"order", "transaction", "invoice", "visit", "trip", "flight", "ticket", "listing"})
+ROW_CONCEPTS = frozenset(
+    {"order", "transaction", "invoice", "visit", "trip", "flight", "ticket", "listing", "call", "booking", "event"}
+)
 """What a row usually is where nobody said: counted with a note when the table has no column of that name."""
+
+NOT_ADDITIVE = frozenset(
+    {
+        "temperature",
+        "humidity",
+        "pressure",
+        "wind",
+        "speed",
+        "price",
+        "margin",
+        "rate",
+        "score",
+        "satisfaction",
+        "age",
+        "height",
+    }
+)
+"""Concepts whose usual aggregate is the mean, whatever the profile says."""
 
 ROW_WORDS = frozenset(
     [

@@ -6,7 +6,7 @@ from typing import cast
 
 from failsoft.examples.analyst.grammar.conditions import Conditions
 from failsoft.examples.analyst.grammar.groupings import Groupings
-from failsoft.examples.analyst.grammar.lexicon import ADJECTIVES, CONCEPTS, PEOPLE_WORDS, UNITS
+from failsoft.examples.analyst.grammar.lexicon import ADJECTIVES, CONCEPTS, NOT_ADDITIVE, PEOPLE_WORDS, UNITS
 from failsoft.examples.analyst.grammar.mentions import Hit, Mention, Sentence, choose, choose_and_tell, missing_concept
 from failsoft.examples.analyst.grammar.rankings import direction_of
 from failsoft.examples.analyst.grammar.wording import QuestionError, Voice
@@ -66,11 +66,13 @@ class Measures:
                     f"对 {column.name} 求和意义不大，但按要求计算。",
                 )
             return "sum"
+        named = self.schema.by_name.get(column.name)
+        adding = column.additive and not (named is not None and named.concept in NOT_ADDITIVE)
         if (extreme := self._extreme(column)) is not None:
             return extreme
-        if not column.additive and self.groupings.ranked:
+        if not adding and self.groupings.ranked:
             self.sentence.note(f"Groups are ranked by the mean of {column.name}.", f"按 {column.name} 的平均值排序。")
-        return "sum" if column.additive else "mean"
+        return "sum" if adding else "mean"
 
     def _extreme(self, column: Column) -> Aggregate | None:
         """*The highest delay per carrier* is a maximum; *the carrier with the highest delay* a ranking."""
@@ -149,6 +151,13 @@ class Measures:
         """``average delay over 60``: the column of a condition is the measure as well, when nothing else is."""
         if not self.conditions.borrowed:
             return None
+        subject = next((w for w in self.words if not w.stop or w.has("grain")), None)
+        if subject is not None and subject.has("grain") and not subject.used and not subject.has("adverb"):
+            raise self.voice.error(
+                "not_supported",
+                f"Counting the {subject.text} that have something is not supported; group by {subject.text} instead.",
+                f"不支持统计有多少{subject.text}；可以改为按{subject.text}分组。",
+            )
         self._refuse_unknown()
         mention = self.conditions.borrowed[0]
         column = self._take(mention, self._numeric(mention))
@@ -192,6 +201,8 @@ class Measures:
                 continue
             if word.has("count") and not word.used:
                 measure = self._count_after(i)
+            elif word.stem == "volume" and not (i and self._is_row(i - 1)):
+                continue
             elif word.has("countpost") and not word.used:
                 measure = self._count_before(i)
             else:
@@ -237,7 +248,12 @@ class Measures:
             if not (word.stop or word.stem in UNITS or word.has("distinct") or word.has("counter")) or word.used:
                 break
             j += 1
-        return self._count_before(i) or (Measure("count") if self.words[i].stem in ("count", "次数", "计数") else None)
+        return self._count_before(i) or (Measure("count") if self._counts_alone(self.words[i]) else None)
+
+    def _counts_alone(self, word: Word) -> bool:
+        """``count``, ``次数``, ``有几节``: a measure word says that rows are counted."""
+        classified = word.stem != "多少" and word.stem.startswith(("几", "有几", "多少"))
+        return classified or word.stem in ("count", "次数", "计数")
 
     def _count_before(self, i: int) -> Measure | None:
         """``客户数``, ``航班有多少``: the thing counted stands before."""
@@ -296,7 +312,8 @@ class Measures:
                 self._late(range(mention.start, mention.end))
                 return Measure("count")
             column = self._take(mention, adding)
-            return Measure("sum", column.name)
+            averaged = any(w.has("agg") not in (None, "sum") for w in self.words)
+            return Measure(self.aggregate(column) if averaged else "sum", column.name)
         times = mention.columns("time")
         if times:
             self.sentence.take(mention, "measure")

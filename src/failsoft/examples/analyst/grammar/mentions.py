@@ -218,7 +218,10 @@ def _extend(words: Sequence[Word], i: int, named: NamedColumn) -> tuple[int, Hit
         head = named.concept
         lesser = head in ("category", "method", "status", "level", "segment", "location")
         if not literal or not (
-            lesser or (named.column.role == "number" and not words[i].concepts and not words[i].stop)
+            lesser
+            or (
+                named.column.role == "number" and not words[i].concepts and not words[i].stop and len(words[i].text) > 1
+            )
         ):
             return None
         score *= 0.4

@@ -49,8 +49,8 @@ adjhigh rated | best_rated top_rated highest_rated | 评价最高
 adjlow rated | worst_rated lowest_rated least_satisfied | 最不满意
 adjhigh paid | best_paid highest_paid |
 adjhigh populous | most_populous | 人口最多
-count many | how_many number_of numbers_of count_of counts_of no_of count how_often how_many_times the_number_of amount_of quantity_of | 多少 多少个 多少次 多少条 多少笔 多少家 多少种 多少位 多少名 几个 几家 几次 几种 几条 几笔 有几 计数 次数 个数
-countpost many | | 数 数量 总数 个数 量 笔数 件数 次数 数目
+count many | how_many number_of numbers_of count_of counts_of no_of count how_often how_many_times the_number_of amount_of quantity_of | 多少 多少个 多少次 多少条 多少笔 多少家 多少种 多少位 多少名 几个 几家 几次 几种 几条 几笔 有几 几节 几场 几堂 几趟 几台 几辆 几套 几间 几人 几位 几名 多少节 多少场 多少台 多少辆 多少套 有几节 有几场 有几位 计数 次数 个数
+countpost many | volume | 数 数量 总数 个数 量 笔数 件数 次数 数目
 rowvalue yes | aov average_order_value average_basket basket_value | 客单价 笔单价 订单均价 每单 每笔
 much much | how_much | 多少钱
 distinct yes | distinct unique different | 不同 去重 不重复 独立 唯一
@@ -165,7 +165,7 @@ relday yesterday | yesterday | 昨天 昨日
 relyear 0 | ytd year_to_date | 今年 本年 年初至今 今年以来
 relyear -1 | a_year_earlier a_year_ago a_year_before the_year_before one_year_earlier | 去年 上年
 relyear -2 | | 前年
-counter unit | | 个 名 家 种 位 条 笔 次 大 项 款
+counter unit | | 个 名 家 种 位 条 笔 次 大 项 款 节 场 堂 趟 辆 台 套 间 座
 sort sort | rank ranked ranking sort sorted rank_by ranked_by ordered_by sort_by sorted_by order_by | 排序 排名 排列 排行 排行榜
 dirword desc | descending desc highest_first largest_first high_to_low largest_to_smallest from_high_to_low decreasing_order | 降序 从高到低 从大到小 由高到低 从多到少 由大到小
 dirword asc | ascending asc lowest_first smallest_first low_to_high smallest_to_largest from_low_to_high increasing_order | 升序 从低到高 从小到大 由低到高 从少到多
@@ -188,7 +188,7 @@ detail details statistics stats statistic analysis analyse analyze breakdown ove
 actual exact global worldwide combined raw respective annual net_of company-wide
 first second go went come came happen happened happens take took taken seem seems look looks looked think thought
 perform performed performance doing done run ran sell sells sold selling buy bought made got getting earn earned generate generated
-bring brought book booked book record recorded reported observed measured registered had spent occur occurred take place
+bring brought booked recorded reported observed measured registered had spent occur occurred take place
 compare compared versus vs against between among along using use used based according together respectively
 high higher low lower big bigger small smaller large larger great good bad better well nice quick quickly fast slow slowly
 new old long short early late later earlier recently currently today usual usually typically normally generally mostly mainly exactly
@@ -198,7 +198,7 @@ business company our ours store's world us's company's
 highest-ever company-wide available given following above below instead rather whether did didn't don't doesn't
 average-ish actually basically simply exactly clearly shown sorted sort descending ascending
 individual single particular specific certain separate separately different
-wonder wondering curious interested help mark marks flag flags highlight highlighted detect spot identify indicate notice call
+wonder wondering curious interested help mark marks flag flags highlight highlighted detect spot identify indicate notice
 chart distributed distribution charts graph graphs plot plots diagram bar line visual picture image draw
 come comes contribute contributes contributed account accounts accounted belong belongs exist exists include includes including
 vary varies varied varying served serve serves distributed there's what's who's where's how's i've we've been that's

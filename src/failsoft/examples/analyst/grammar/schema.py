@@ -87,8 +87,16 @@ _LONG_NAMES = tuple(sorted((key[0] for key in NAMES if len(key) == 1 and len(key
 def name_words(name: str) -> list[Word]:
     """A column's name cut into words: snake_case, CamelCase, spaces, Chinese; the unit in brackets dropped."""
     text = clean(_UNIT_NOTE.sub("", name) or name)
-    text = _CAMEL.sub(" ", text).replace("_", " ")
-    return [w for w in segment(tokenize(text), text, (NAMES,), _NAMES_LONGEST) if w.kind != "symbol"]
+    text = _CAMEL.sub(" ", text).replace("_", " ").removeprefix("是否") or text
+    words = [w for w in segment(tokenize(text), text, (NAMES,), _NAMES_LONGEST) if w.kind != "symbol"]
+    merged: list[Word] = []
+    for word in words:
+        last = merged[-1] if merged else None
+        if last is not None and last.kind == word.kind == "cjk" and not last.known and not word.known:
+            last.text, last.stem, last.end = last.text + word.text, last.stem + word.stem, word.end
+        else:
+            merged.append(word)
+    return merged
 
 
 def name_parts(name: str) -> list[str]:
@@ -137,6 +145,9 @@ def _compound(word: str) -> frozenset[str]:
     return frozenset()
 
 
+_MOMENTS = TIME_PARTS | {"date", "time", "beginning", "ending", "identifier"}
+
+
 class SchemaIndex:
     """The dictionary of one table, computed once from its profile."""
 
@@ -151,11 +162,11 @@ class SchemaIndex:
         self.vocabulary = BASE_VOCABULARY | {part for key in self.book for part in key}
         self.own_words = frozenset(part for key in self.book for part in key if len(part) > 3)
         self.by_atom: Mapping[str, tuple[tuple[int, int], ...]] = self._atoms()
-        self.row_nouns = self._row_nouns()
-        self.time = self._time()
         self._nameless = stem(profile.row_noun) in ("row", "") and not any(
             n.column.role == "identifier" and n.concept in ROW_CONCEPTS for n in self.columns
         )
+        self.row_nouns = self._row_nouns()
+        self.time = self._time()
 
     def __repr__(self) -> str:
         return f"<SchemaIndex {self.profile.table}: {len(self.columns)} columns, {len(self.book)} phrases>"
@@ -179,6 +190,9 @@ class SchemaIndex:
             if column.role in ("category", "identifier", "text"):
                 for key, hit in (*_value_phrases(column), *_meant_alike(named)):
                     _add(values, key, hit)
+        for named in self.columns:
+            for word in named.words:
+                columns.setdefault(phrase_key(word.stem) or (word.stem,), [])
         return MappingProxyType(
             {
                 key: Entry(columns=tuple(columns.get(key, ())), values=tuple(values.get(key, ())))
@@ -200,6 +214,12 @@ class SchemaIndex:
             kinds = {CONCEPTS[c].kind for c in word.concepts}
             if word.number is None and word.stem not in STOP_STEMS and "m" not in kinds and len(word.stem) > 2:
                 nouns.add(word.stem)
+        if self._nameless:
+            # call_start and visit_date say what begins there: a call, a visit.
+            for named in self.columns:
+                own = [w for w in named.words if not w.concepts & _MOMENTS and w.stem not in STOP_STEMS]
+                if named.column.name == self.profile.time_column and len(own) == 1 and len(named.words) > 1:
+                    nouns.add(own[0].stem)
         return frozenset(nouns)
 
     def _time(self) -> Column | None:

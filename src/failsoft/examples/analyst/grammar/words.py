@@ -36,6 +36,7 @@ _QUOTED = re.compile(r"\"([^\"]{1,100})\"|“([^”]{1,100})”|「([^」]{1,100
 _DASHES = str.maketrans(
     {"–": "-", "—": "-", "−": "-", "‐": "-", "‑": "-", "～": "~", "〜": "~", "≥": ">=", "≤": "<=", "≠": "!="}
 )
+_IRREGULAR = MappingProxyType({"children": "child", "women": "woman", "men": "man", "mice": "mouse", "feet": "foot"})
 _UMLAUTS: dict[int, str] = {ord("ä"): "ae", ord("ö"): "oe", ord("ü"): "ue", ord("ß"): "ss"}
 _DIGITS = MappingProxyType({c: n for n, c in enumerate("零一二三四五六七八九")} | {"〇": 0, "两": 2})
 _SCALES = MappingProxyType({"十": 10, "百": 100, "千": 1000, "万": 10_000, "亿": 100_000_000})
@@ -127,6 +128,8 @@ def fold(text: str) -> str:
 def stem(text: str) -> str:
     """A light English plural stem, applied to both sides of every comparison."""
     word = fold(text).replace("’", "'")
+    if word in _IRREGULAR:
+        return _IRREGULAR[word]
     for ending in ("'s", "'"):
         word = word.removesuffix(ending) or word
     if len(word) <= 3 or word[-1] != "s" or word.endswith(("ss", "us", "is")):
