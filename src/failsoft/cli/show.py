@@ -6,6 +6,7 @@ On a terminal progress is one live line that is redrawn; elsewhere one line for 
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -23,6 +24,16 @@ MAX_KEPT = 5_000
 """Events that are kept for the picture of where the time went."""
 
 _STYLES = {"completed": "bold green", "degraded": "bold yellow", "failed": "bold red", "cancelled": "bold red"}
+
+
+def _for_terminals(answer: str, files: Mapping[str, str]) -> str:
+    """The answer without its title, which the reader has just typed, and with pictures as places."""
+
+    def place(match: re.Match[str]) -> str:
+        return f"*{files.get(match[1]) or f'{match[1]}: give --out DIR to have it written'}*"
+
+    text = re.sub(r"\A# .*\n+", "", answer)
+    return re.sub(r"!\[[^\]]*\]\(([^)\s]+)\)", place, text)
 
 
 class _Left(ProgressColumn):
@@ -145,7 +156,7 @@ class Screen:
             return
         console = self.console
         console.print()
-        console.print(Markdown(str(result.get("answer") or "")))
+        console.print(Markdown(_for_terminals(str(result.get("answer") or ""), files)))
         console.print()
         status = str(result["status"])
         elapsed, budget = result["elapsed_ms"] / 1000, result["budget_ms"] / 1000
