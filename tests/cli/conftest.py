@@ -1,7 +1,6 @@
 """Every command of these tests has its own cache and no settings from outside."""
 
 import os
-from pathlib import Path
 
 import pytest
 
@@ -18,7 +17,7 @@ SALES = """day,region,product,revenue
 
 
 @pytest.fixture(scope="session")
-def cache(tmp_path_factory) -> Path:
+def cache(tmp_path_factory):
     """One cache for the session: what is loaded once stays loaded."""
     return tmp_path_factory.mktemp("cache")
 
@@ -35,7 +34,7 @@ def outside(monkeypatch, tmp_path, cache):
 
 
 @pytest.fixture
-def sales(tmp_path) -> Path:
+def sales(tmp_path):
     """A small table: revenue per region and product."""
     file = tmp_path / "sales.csv"
     file.write_text(SALES)

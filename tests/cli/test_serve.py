@@ -15,7 +15,7 @@ from failsoft.cli.main import execute
 pytestmark = [pytest.mark.timeout(90), pytest.mark.xdist_group("cli")]
 
 
-def asked(address: str, body: dict, path: str = "/v1/runs") -> tuple[int, dict]:
+def asked(address, body, path="/v1/runs"):
     request = urllib.request.Request(address + path, data=json.dumps(body).encode())
     try:
         with urllib.request.urlopen(request, timeout=20) as response:

@@ -43,7 +43,10 @@ async def analyst_app(settings: Settings, sources: Sources, *, store: RunStore |
     async with contextlib.AsyncExitStack() as stack:
         model = await _model_planner(settings, sources, stack)
         agent = make_analyst(sources, model=model, planner=settings.run.planner)
-        yield await stack.enter_async_context(App(settings, agents=[agent], store=store or "memory"))
+        app = await stack.enter_async_context(App(settings, agents=[agent], store=store or "memory"))
+        if model is not None:
+            app.kernel.guard("model", settings.policy("model", default="model"))
+        yield app
 
 
 def make_analyst(sources: Sources, *, model: Planner | None = None, planner: str = "auto") -> Agent:

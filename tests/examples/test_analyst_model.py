@@ -1,0 +1,134 @@
+"""The analyst with a model that plans: any OpenAI-compatible endpoint, and what happens when it is not there."""
+
+import json
+
+import pytest
+from aiohttp import web
+
+from failsoft.config import ModelSettings, RunSettings, load_settings
+from failsoft.drills.injector import Injector
+from failsoft.drills.toxics import Hang
+from failsoft.examples.analyst.agent import analyst_app, loaded_sources
+from failsoft.examples.analyst.toolset import DOWNSTREAMS
+
+pytestmark = [pytest.mark.timeout(60), pytest.mark.realtime, pytest.mark.xdist_group("analyst")]
+
+PLAN = {
+    "tasks": [
+        {
+            "id": "numbers",
+            "tool": "query",
+            "arguments": {
+                "query": {
+                    "table": "deals",
+                    "measure": {"aggregate": "sum", "column": "amount"},
+                    "group_by": [{"column": "city"}],
+                }
+            },
+        }
+    ]
+}
+
+
+class Endpoint:
+    """Answers every chat with one plan; keeps what it was sent."""
+
+    def __init__(self, reply):
+        self.reply = reply
+        self.seen = []
+        self.keys = []
+
+    async def __aenter__(self):
+        app = web.Application()
+        app.router.add_post("/v1/chat/completions", self.chat)
+        self.runner = web.AppRunner(app)
+        await self.runner.setup()
+        site = web.TCPSite(self.runner, "127.0.0.1", 0)
+        await site.start()
+        (host, port) = self.runner.addresses[0][:2]
+        self.url = f"http://{host}:{port}/v1"
+        return self
+
+    async def __aexit__(self, *exc):
+        await self.runner.cleanup()
+
+    async def chat(self, request):
+        self.seen.append(await request.json())
+        self.keys.append(request.headers.get("authorization"))
+        response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+        await response.prepare(request)
+        for delta, finish in ((self.reply, None), ("", "stop")):
+            chunk = {"choices": [{"index": 0, "delta": {"content": delta}, "finish_reason": finish}]}
+            await response.write(f"data: {json.dumps(chunk)}\n\n".encode())
+        await response.write(b"data: [DONE]\n\n")
+        return response
+
+
+@pytest.fixture(scope="module")
+def ready(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    (folder / "deals.csv").write_text("city,amount\nOslo,10\nLima,32\nOslo,5\n")
+
+    given = {"data": [str(folder / "deals.csv")], "cache_dir": str(folder / "cache")}
+    base = load_settings(environ={}, flags=given, defaults={"downstreams": DOWNSTREAMS})
+
+    def settings(url, *, planner="auto", **model):
+        chosen = ModelSettings.model_validate({"base_url": url, **model})
+        return base.model_copy(update={"model": chosen, "run": RunSettings(planner=planner)})
+
+    with loaded_sources(base) as sources:
+        yield settings, sources
+
+
+async def test_the_models_plan_is_run_and_the_numbers_are_the_tools(ready):
+    settings, sources = ready
+    async with Endpoint(json.dumps(PLAN)) as endpoint:
+        chosen = settings(endpoint.url, api_key="sk-local", name="small")
+        async with analyst_app(chosen, sources) as app:
+            result = await app.ask("Who earned most?", budget=20.0)
+    assert (str(result.status), result.planner) == ("completed", "model"), result.to_dict()
+    assert result.answer is not None
+    assert "32" in result.answer
+    (body,) = endpoint.seen
+    assert (body["model"], endpoint.keys) == ("small", ["Bearer sk-local"])
+    assert "table deals, 3 rows" in body["messages"][0]["content"]
+    assert "sk-local" not in json.dumps(result.to_dict())
+
+
+@pytest.mark.parametrize("reply", ["I would rather not.", '{"tasks": []}', '{"tasks": [{"id": "x", "tool": "rm"}]}'])
+async def test_without_a_usable_plan_the_rules_take_over_and_it_is_told(ready, reply):
+    settings, sources = ready
+    async with Endpoint(reply) as endpoint, analyst_app(settings(endpoint.url, name="small"), sources) as app:
+        result = await app.ask("amount per city", budget=20.0)
+    assert (str(result.status), result.planner) == ("completed", "rules")
+    assert [one.planner for one in result.refused] == ["model"]
+
+
+async def test_a_model_that_is_not_there_costs_no_answer(ready):
+    settings, sources = ready
+    async with analyst_app(settings("http://127.0.0.1:9/v1"), sources) as app:
+        result = await app.ask("amount per city", budget=10.0)
+    assert (str(result.status), result.planner) == ("completed", "rules")
+
+
+async def test_a_model_that_hangs_leaves_time_for_the_rules(ready):
+    settings, sources = ready
+    async with (
+        Endpoint(json.dumps(PLAN)) as endpoint,
+        analyst_app(settings(endpoint.url, name="small"), sources) as app,
+    ):
+        assert app.guards["model"].policy.bulkhead.permits == 20
+        with Injector(app.kernel) as injector:
+            injector.inject("model", Hang())
+            result = await app.ask("total amount", budget=2.0)
+    assert (str(result.status), result.planner) == ("completed", "rules"), result.to_dict()
+    assert result.elapsed < 2.0
+
+
+async def test_rules_alone_never_ask_the_model(ready):
+    settings, sources = ready
+    async with Endpoint(json.dumps(PLAN)) as endpoint:
+        chosen = settings(endpoint.url, planner="rules")
+        async with analyst_app(chosen, sources) as app:
+            result = await app.ask("amount per city", budget=10.0)
+    assert (result.planner, endpoint.seen) == ("rules", [])
