@@ -287,9 +287,9 @@ def _explained(
 def unusual_points(result: Result, *, threshold: float = THRESHOLD, at_least: float = AT_LEAST) -> Judgement:
     """Mark the unusual points of a time line (or of one for each group).
 
-    A point is compared with the one a season before (day: a week, month: a year, …) or with the median of its six
-    neighbours, whichever has been the better guide. The result must be grouped by a time grain, last or alone;
-    otherwise nothing is judged.
+    A point is compared with those one and two seasons before and after it (day: a week, month: a year, …), of which
+    the closest counts, or with the median of its six neighbours, whichever has been the better guide. The result must
+    be grouped by a time grain, last or alone; otherwise nothing is judged.
     """
     at = next(
         (i for i, c in enumerate(result.columns) if c.kind == "group" and c.grain and c.grain not in timecut.CYCLIC),
@@ -332,8 +332,8 @@ def unusual_points(result: Result, *, threshold: float = THRESHOLD, at_least: fl
 
 _POINT_TEXT: dict[Method, tuple[str, str]] = {
     "season": (
-        "unusual means: far from the value one season before (modified z-score by median and MAD above 3.5)",
-        "“异常”指与上一周期同期相比偏离过大（基于中位数和 MAD 的修正 z 值大于 3.5）",
+        "unusual means: far from the same season's other values (modified z-score by median and MAD above 3.5)",
+        "“异常”指与其他周期的同期值相比偏离过大（基于中位数和 MAD 的修正 z 值大于 3.5）",
     ),
     "neighbours": (
         "unusual means: far from the median of the neighbouring points (modified z-score by median and MAD above 3.5)",
@@ -347,20 +347,20 @@ def _judge_line(
 ) -> tuple[list[Mark], Method]:
     values = [v for _, v in line]
     near = {i: v - median(_neighbours(values, i)) for i, v in enumerate(values)}
-    season = _season_before(line, at, column.grain)
+    same = _same_season(line, at, column.grain)
     method: Method = "neighbours"
     residuals, usual = near, spread(list(near.values()))
-    if len(season) >= MIN_POINTS:
-        seasonal = spread(list(season.values()))
+    if sum(-1 in others for others in same.values()) >= MIN_POINTS:
+        season, seasonal = _season_residuals(values, same)
         if seasonal.deviation < usual.deviation:
             method, residuals, usual = "season", season, seasonal
     deviation = max(usual.deviation, at_least * median(map(abs, values)) / threshold)
     marks = []
     for i, residual in residuals.items():
         score = Spread(usual.centre, deviation).score(residual)
-        before = i - SEASONS.get(column.grain or "", 0)
-        if abs(score) <= threshold or (method == "season" and before >= 0 and abs(near[before]) > abs(near[i])):
-            continue  # of the two compared, it was the earlier one that was odd
+        others = list(same[i].values()) if method == "season" else []
+        if abs(score) <= threshold or (len(others) == 1 and abs(near[others[0]]) > abs(near[i])):
+            continue  # of the two that were compared with each other it is the other one that is odd
         expected = values[i] - residual + usual.centre
         bounds = (expected - threshold * deviation, expected + threshold * deviation)
         marks.append(Mark(line[i][0], values[i], bounds, round(score, 2), "up" if score > 0 else "down", method))
@@ -372,17 +372,34 @@ def _neighbours(values: list[float], i: int) -> list[float]:
     return [values[j] for j in range(start, min(start + 7, len(values))) if j != i]
 
 
-def _season_before(line: list[tuple[tuple[Scalar, ...], float]], at: int, grain: Grain | None) -> dict[int, float]:
+def _same_season(
+    line: list[tuple[tuple[Scalar, ...], float]], at: int, grain: Grain | None
+) -> dict[int, dict[int, int]]:
+    """For each point the places of those one and two seasons before and after it, by the number of seasons."""
     length = SEASONS.get(grain or "")
     if length is None or grain is None:
         return {}
     places = {s[0]: i for i, (key, _) in enumerate(line) if (s := timecut.start(str(key[at])))}
-    found = {}
+    found: dict[int, dict[int, int]] = {}
     for moment, i in places.items():
-        before = places.get(timecut.after(moment, grain, -length))
-        if before is not None:
-            found[i] = line[i][1] - line[before][1]
+        moments = {k: timecut.after(moment, grain, k * length) for k in (-2, -1, 1, 2)}
+        if others := {k: places[m] for k, m in moments.items() if m in places}:
+            found[i] = others
     return found
+
+
+def _season_residuals(values: list[float], same: dict[int, dict[int, int]]) -> tuple[dict[int, float], Spread]:
+    """Each point less the closest of those in the same season, moved by a season's usual growth; and what is usual.
+
+    The closest, because a point is not odd as long as another season knows its like: else each odd point would make its
+    counterparts odd, too. Usual is the spread of all differences between one season and the next.
+    """
+    steps = {i: values[i] - values[others[-1]] for i, others in same.items() if -1 in others}
+    growth = median(steps.values())
+    closest = {
+        i: min((values[i] - values[j] + k * growth for k, j in others.items()), key=abs) for i, others in same.items()
+    }
+    return closest, Spread(0.0, spread(list(steps.values())).deviation)
 
 
 def mark_text(

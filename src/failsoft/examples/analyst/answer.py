@@ -222,15 +222,13 @@ class _Say:
         measure, period = self._measure(result.query), self._in(result.query)
         known = [(result.key(r), r[at]) for r in result.rows if isinstance(r[at], int | float)]
         if not groups:
-            if result.total is None or not result.row_count:
-                return (
-                    self._nothing(result)
-                    if not result.row_count
-                    else self._pick(f"No value of the {measure} is known.", f"{measure}没有可用数值。")
-                )
             value = self._number(result.total, column)
-            if result.query.measure.column is None:
+            if result.query.measure.column is None:  # none at all is an answer, too
                 return self._pick(f"The {measure}{period} is {value}.", f"{measure}{period}为 {value}。")
+            if not result.row_count:
+                return self._nothing(result)
+            if result.total is None:
+                return self._pick(f"No value of the {measure}{period} is known.", f"{measure}{period}没有可用数值。")
             rows = wording.rows_of(result.row_count - result.missing, self.profile, self.language)
             return self._pick(
                 f"The {measure}{period} is {value} (from {rows}).", f"{measure}{period}为 {value}（基于 {rows}）。"

@@ -17,9 +17,9 @@ from typing import Any
 from failsoft.examples.analyst import names as words
 from failsoft.examples.analyst import textdates, textnumbers
 from failsoft.examples.analyst.errors import DataError
-from failsoft.examples.analyst.profiling import INTEGERS, Hint
+from failsoft.examples.analyst.profiling import INTEGERS, Hint, columns_of
 from failsoft.examples.analyst.spec import Grain, Note
-from failsoft.examples.analyst.textsql import MISSING, identifier, is_missing, literal
+from failsoft.examples.analyst.textsql import identifier, is_missing, literal
 
 _SPACES = " \t\r\n\u00a0\u3000\u2007\u202f\ufeff"
 _KEPT_TYPES = {*INTEGERS, "DECIMAL", "DATE", "BOOLEAN"}
@@ -123,9 +123,8 @@ def _see(connection: Any, staged: str, column: _Column) -> str:
         f"CREATE OR REPLACE TEMP TABLE {seen} AS SELECT {column.staged} AS v, count(*) AS n, min(line) AS line "
         f"FROM {staged} GROUP BY {column.staged}"
     )
-    markers = ", ".join(map(literal, MISSING))
-    column.missing = connection.execute(f"SELECT v, n FROM {seen} WHERE v IN ({markers}) ORDER BY n DESC, v").fetchall()
-    connection.execute(f"DELETE FROM {seen} WHERE v IS NULL OR v IN ('', {markers})")
+    gone = connection.execute(f"DELETE FROM {seen} WHERE {is_missing()} RETURNING v, n").fetchall()
+    column.missing = sorted(((v, n) for v, n in gone if v), key=lambda item: (-item[1], item[0]))
     return seen
 
 
@@ -137,6 +136,9 @@ def _read_text(connection: Any, staged: str, column: _Column) -> None:
     if time is not None:
         column.sql, column.type, column.grain = _over(time.sql, column), time.type, time.grain
         column.notes += [*time.notes, *_missing_note(column)]
+        return
+    if evidence is None and not textnumbers.may_be_numbers(connection, seen):
+        column.notes += [why] if why else []
         return
     evidence = evidence or textnumbers.gather(connection, seen)
     if max(evidence.point, evidence.comma) < 0.5 * evidence.values or not evidence.values:
@@ -247,10 +249,8 @@ def _refuse_missing_header(connection: Any, columns: list[_Column], path: Path) 
 
 def _dates_from_parts(connection: Any, table: str, columns: list[_Column], hints: dict[str, Hint]) -> list[Note]:
     """Add a date column made of ``year`` and ``month``, ``quarter`` or ``day``; a year alone becomes one itself."""
-    described = connection.execute(
-        "SELECT column_name, data_type FROM duckdb_columns() WHERE table_name = ?", [table]
-    ).fetchall()
-    parts = {part: (name, kind) for name, kind in reversed(described) if (part := words.time_part(name))}
+    described = reversed(columns_of(connection, table))
+    parts = {part: (name, kind) for name, kind in described if (part := words.time_part(name))}
     if "year" not in parts or parts["year"][1] != "BIGINT":
         return []
     name = parts["year"][0]

@@ -165,6 +165,8 @@ def _check(path: Path, max_bytes: int) -> os.stat_result:
         raise DataError("missing", "there is no such file", path) from None
     except OSError as error:
         raise DataError("unreadable", f"cannot be read: {error.strerror or error}", path) from error
+    except DataError:
+        raise
     except ValueError as error:  # a zero byte in the name
         raise DataError("missing", f"this is not a file name: {error}", repr(str(path))) from error
     if stat.st_size == 0:

@@ -66,10 +66,7 @@ def describe(
 ) -> TableProfile:
     """The profile of a table in the open database; reads all of it once per column."""
     hints = hints or {}
-    described = connection.execute(
-        "SELECT column_name, data_type FROM duckdb_columns() WHERE table_name = ? ORDER BY column_index",
-        [table],
-    ).fetchall()
+    described = columns_of(connection, table)
     (rows,) = connection.execute(f"SELECT count(*) FROM {identifier(table)}").fetchone()
     columns = [_column(connection, table, name, kind, rows, hints.get(name, Hint())) for name, kind in described]
     notes = list(notes)
@@ -86,6 +83,12 @@ def describe(
         row_noun=row_noun,
         notes=tuple(notes),
     )
+
+
+def columns_of(connection: Any, table: str) -> list[tuple[str, str]]:
+    """Names and types of a table's columns; raises what the database raises when there is no such table."""
+    described = connection.execute(f"SELECT * FROM {identifier(table)} LIMIT 0").description
+    return [(column[0], str(column[1])) for column in described]
 
 
 def _column(connection: Any, table: str, name: str, kind: str, rows: int, hint: Hint) -> Column:
@@ -105,7 +108,8 @@ def _column(connection: Any, table: str, name: str, kind: str, rows: int, hint: 
         labels=dict(hint.labels),
     )  # fmt: skip
     if temporal:
-        grain = hint.grain or _grain(connection, quoted, source, base)
+        coarse = hint.grain not in {None, "day"}
+        grain = hint.grain if coarse else _grain(connection, quoted, source, base)
         return dataclasses.replace(
             shape, role=hint.role or "time", minimum=_iso(low), maximum=_iso(high), grain=grain, additive=False
         )
@@ -146,7 +150,7 @@ def _grain(connection: Any, quoted: str, source: str, base: str) -> Grain:
     firsts, months, many = connection.execute(
         f"SELECT bool_and(day({quoted}) = 1), list(DISTINCT month({quoted})), count(DISTINCT {quoted}) FROM {source}"
     ).fetchone()
-    if not firsts or many < 2:
+    if not firsts or many < 3:
         return "day"
     held = set(months or ())
     return "year" if held == {1} else "quarter" if held <= {1, 4, 7, 10} else "month"

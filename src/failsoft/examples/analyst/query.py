@@ -25,7 +25,7 @@ import duckdb
 
 from failsoft.examples.analyst import timecut
 from failsoft.examples.analyst.errors import DatabaseError, QueryError
-from failsoft.examples.analyst.profiling import INTEGERS
+from failsoft.examples.analyst.profiling import INTEGERS, columns_of
 from failsoft.examples.analyst.spec import Filter, Grain, Group, Measure, Note, Query, Scalar, TableProfile
 from failsoft.examples.analyst.textsql import identifier
 
@@ -90,7 +90,7 @@ class Result:
         return tuple(row[: self.value_index])
 
 
-def connect(database: str | Path, *, memory: str = "512MB", threads: int = 2) -> Any:
+def connect(database: str | Path, *, memory: str = "512MB", spill: str = "1GB", threads: int = 2) -> Any:
     """Open a database for reading only: no writing, no files, no network, no extensions, bounded memory, settings
     locked.
 
@@ -101,6 +101,7 @@ def connect(database: str | Path, *, memory: str = "512MB", threads: int = 2) ->
         "enable_external_access": "false",
         "lock_configuration": "true",
         "memory_limit": memory,
+        "max_temp_directory_size": spill,
         "threads": threads,
     }
     try:
@@ -142,15 +143,11 @@ def run(
 
 def _types(connection: Any, table: str) -> dict[str, str]:
     try:
-        rows = connection.execute(
-            "SELECT column_name, data_type FROM duckdb_columns() WHERE table_name = ? ORDER BY column_index",
-            [table],
-        ).fetchall()
+        return dict(columns_of(connection, table))
+    except duckdb.CatalogException:
+        raise QueryError("unknown_table", f"there is no table {table!r}") from None
     except duckdb.Error as error:
         raise _mapped(error) from error
-    if not rows:
-        raise QueryError("unknown_table", f"there is no table {table!r}")
-    return dict(rows)
 
 
 def _mapped(error: Exception) -> DatabaseError:

@@ -24,6 +24,7 @@ SAMPLE = 1 << 20
 """Bytes looked at to recognise an encoding; UTF-8 is always checked to the end."""
 DELIMITERS = (",", ";", "\t", "|", "，")
 _SEPARATOR = re.compile(r"\ufeff?sep=(.)\r?\n")
+_SINGLE_QUOTED = re.compile(r"(?:^|[,;\t|，])'[^']*'(?:[,;\t|，]|$)")
 _MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),
@@ -160,7 +161,7 @@ def _utf16_without_mark(head: bytes, path: Path) -> str:
     even, odd = head[0::2].count(0), head[1::2].count(0)
     for encoding, zeros, others in (("utf-16-le", odd, even), ("utf-16-be", even, odd)):
         # Delimiters and digits make up a good part of any table, also of a Chinese one.
-        if zeros > len(head) / 20 and others == 0:
+        if zeros > len(head) / 20 and others < zeros / 8:
             try:
                 head[: len(head) // 2 * 2].decode(encoding)
             except UnicodeDecodeError as error:
@@ -217,7 +218,7 @@ def _find_quote(text: str) -> str:
     if '"' in text:
         return '"'
     lines = text.splitlines()[:200]
-    opened = sum(1 for line in lines for d in DELIMITERS if f"{d}'" in line and f"'{d}" in line)
+    opened = sum(1 for line in lines if _SINGLE_QUOTED.search(line))
     return "'" if lines and opened > len(lines) / 2 else '"'
 
 
