@@ -13,6 +13,7 @@ import pytest
 from failsoft.base.errors import BreakerOpen, ConfigError, Doomed, Evicted, FailsoftError, QueueFull, QueueTimeout
 from failsoft.kernel.adaptive import AdaptiveLimitPolicy
 from failsoft.kernel.bulkhead import NOT_NOW, Bulkhead, BulkheadPolicy, Waiter
+from failsoft.kernel.codel import CoDel
 
 CRITICAL, NORMAL, OPTIONAL = 0, 1, 2
 
@@ -216,6 +217,17 @@ def test_callbacks_may_call_back():
     assert (bulkhead.in_use, bulkhead.waiting) == (1, 0)
 
 
+def test_a_long_chain_of_calls_that_end_at_once_is_no_recursion():
+    bulkhead = full(queue=5000)
+    calls = [Call() for _ in range(5000)]
+    for call in calls:
+        call.when_granted = lambda: bulkhead.release(1.0)
+    queued(bulkhead, *calls)
+    bulkhead.release(1.0)
+    assert all(call.has_permit for call in calls)
+    assert bulkhead.in_use == 0
+
+
 def test_a_waiter_that_cannot_take_its_permit_does_not_take_it_from_the_others():
     bulkhead = full()
     broken, fine = Call(), Call()
@@ -315,6 +327,36 @@ def test_a_flood_of_critical_calls_leaves_normal_its_places():
     assert not any(call.told for call in critical)
     served = serve(bulkhead, [*critical, *normal[18:]])
     assert [call.priority for call in served[:10]].count(NORMAL) == 1
+
+
+def test_critical_calls_do_not_fill_the_places_kept_for_normal():
+    bulkhead = full(queue=20, normal_share=0.1)
+    queued(bulkhead, *(Call(CRITICAL) for _ in range(18)))
+    with pytest.raises(QueueFull):
+        bulkhead.enqueue(Call(CRITICAL), 0.0)
+    queued(bulkhead, Call(NORMAL), Call(OPTIONAL))
+    assert bulkhead.waiting == 20
+
+
+def test_normal_traffic_that_fell_back_has_the_share_of_normal_while_it_may_have_a_permit():
+    bulkhead = full(permits=2, normal_share=0.5, fallback_share=0.5)
+    fallen = queued(bulkhead, *(Call(NORMAL, fallback=True) for _ in range(3)))
+    critical = queued(bulkhead, *(Call(CRITICAL) for _ in range(4)))
+    for _ in range(2):
+        bulkhead.release(0.0)
+    assert [call.has_permit for call in (critical[0], fallen[0])] == [True, True]
+    for _ in range(2):  # it holds its one permit, so the rest is CRITICAL's
+        bulkhead.release(0.0)
+        assert bulkhead.try_acquire(0.0) is False
+    assert [call.has_permit for call in fallen] == [True, False, False]
+
+
+def test_a_share_that_normal_does_not_need_is_not_saved_up():
+    bulkhead = full(normal_share=0.5, queue=100)
+    critical = queued(bulkhead, *(Call(CRITICAL) for _ in range(20)))
+    serve(bulkhead, critical[:20])
+    more = queued(bulkhead, *(Call(CRITICAL) for _ in range(6)), *(Call(NORMAL) for _ in range(6)))
+    assert sum(call.priority == NORMAL for call in serve(bulkhead, more)[:4]) == 2
 
 
 def test_tenants_take_turns():
@@ -437,6 +479,17 @@ def test_waiters_expire_by_deadline_or_bound_whichever_is_first():
     assert isinstance(never.error, QueueTimeout)
     assert never.error.retry_after is not None
     assert bulkhead.waiting == 0
+
+
+def test_those_who_expire_together_leave_in_the_order_in_which_they_came():
+    bulkhead = full(max_wait=1.0)
+    left: list[str] = []
+    for name in "abc":
+        call = Call(name=name)
+        call.when_rejected = lambda name=name: left.append(name)
+        queued(bulkhead, call)
+    bulkhead.expire(1.0)
+    assert left == ["a", "b", "c"]
 
 
 def test_an_opening_breaker_rejects_everybody_with_an_error_of_their_own():
@@ -584,6 +637,27 @@ def test_predicted_wait_counts_those_ahead_by_priority():
     assert Bulkhead(BulkheadPolicy()).predicted_wait(0.0) == 0.0
 
 
+def test_predicted_wait_of_normal_is_bounded_by_its_share():
+    bulkhead = full(normal_share=0.25, queue=1000)
+    learn(bulkhead, 1.0)
+    queued(bulkhead, *(Call(CRITICAL) for _ in range(100)))
+    assert bulkhead.predicted_wait(0.0, NORMAL) == 4.0
+    assert bulkhead.predicted_wait(0.0, CRITICAL) == 101.0
+    assert bulkhead.predicted_wait(0.0, OPTIONAL) == 101.0
+
+
+def test_an_exploratory_call_is_not_refused_while_the_gate_makes_it_wait():
+    answers = [NOT_NOW, NOT_NOW, None]
+    bulkhead = full(gate=lambda waiter, now: answers.pop(0), explore_interval=1.0)
+    learn(bulkhead, 1.0)
+    (call,) = queued(bulkhead, Call(deadline=9.0))
+    bulkhead.release(8.5, latency=1.0)
+    bulkhead.grant(8.6)
+    assert call.told == []
+    bulkhead.grant(8.7)
+    assert call.has_permit
+
+
 # --- overload ------------------------------------------------------------------------------------------------------
 
 
@@ -632,6 +706,30 @@ def test_shedding_starts_slowly_and_at_most_one_per_served_call():
     assert 1 <= sum(call.error is not None for call in calls) <= 4
     _, calls, order, _ = flooded(seconds=60.0)
     assert sum(call.error is not None for call in calls) <= len(order)
+
+
+def test_the_last_waiter_is_never_shed():
+    bulkhead = full(codel_target=0.1, codel_interval=0.1)
+    for second in range(1, 20):
+        (call,) = queued(bulkhead, Call(), now=float(second))
+        bulkhead.release(second + 0.9, latency=0.1)
+        assert call.has_permit
+
+
+def test_an_overload_that_returns_soon_is_shed_at_the_rate_it_had():
+    codel = CoDel()
+    for tenth in range(100):
+        codel.observe(tenth / 10, 1.0, 0.1, 1.0)
+    count = codel.count
+    assert count > 10
+    assert not codel.observe(10.0, 0.0, 0.1, 1.0)
+    shed = [codel.observe(10.1 + tenth / 10, 1.0, 0.1, 1.0) for tenth in range(12)]
+    assert shed.index(True) == 10  # after an interval above target
+    assert codel.count == count - 2
+    codel.calm(12.0, 1.0)
+    for tenth in range(12):
+        codel.observe(100.0 + tenth / 10, 1.0, 0.1, 1.0)
+    assert codel.count == 1, "long after, it starts over"
 
 
 def test_overload_ends_when_the_queue_has_drained():
@@ -726,6 +824,9 @@ def test_a_new_bound_on_waiting_holds_for_those_who_wait():
     assert call.told == []
     bulkhead.expire(5.0)
     assert isinstance(call.error, QueueTimeout)
+    (late,) = queued(bulkhead, Call(), now=6.0)
+    bulkhead.reconfigure(BulkheadPolicy(permits=1, max_wait=0.5), 7.0)
+    assert isinstance(late.error, QueueTimeout)
     (patient,) = queued(bulkhead, Call(), now=10.0)
     bulkhead.reconfigure(BulkheadPolicy(permits=1), 11.0)
     bulkhead.expire(1e9)
@@ -773,6 +874,34 @@ def test_statistics_and_repr_say_its_state():
     assert statistics.service_time is None
     assert repr(bulkhead) == "<Bulkhead 'warehouse' 2/2 waiting=2>"
     assert repr(Call(tenant="a", fallback=True)) == "<Call new normal fallback tenant='a' since=0>"
+
+
+def test_statistics_count_how_waiters_ended():
+    answers: list[FailsoftError | None] = [BreakerOpen(), None]
+    bulkhead = full(gate=lambda waiter, now: answers.pop(0), queue=6, max_wait=5.0, explore_interval=math.inf)
+    learn(bulkhead, 1.0)
+    queued(bulkhead, Call(OPTIONAL), *(Call() for _ in range(5)))
+    evictor, doomed = Call(), Call(deadline=0.5)
+    queued(bulkhead, evictor)
+    for call, error in ((doomed, Doomed), (Call(), QueueFull)):
+        with pytest.raises(error):
+            bulkhead.enqueue(call, 0.0)
+    bulkhead.leave(evictor, 0.0)
+    bulkhead.release(1.0)
+    (short,) = queued(bulkhead, Call(deadline=6.0), now=1.0)
+    bulkhead.expire(5.0)
+    bulkhead.expire(6.0)
+    assert isinstance(short.error, Doomed)
+    statistics = bulkhead.statistics(6.0)
+    assert statistics.waiting == 0
+    assert statistics.evicted == 1
+    assert statistics.queue_full == 1
+    assert statistics.left == 1
+    assert statistics.refused == 1
+    assert statistics.granted == 1
+    assert statistics.timed_out == 3
+    assert statistics.doomed == 2
+    assert statistics.shed == 0
 
 
 # --- scale ---------------------------------------------------------------------------------------------------------
