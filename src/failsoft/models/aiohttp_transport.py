@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from typing import Final
@@ -16,6 +18,36 @@ __all__ = ["AiohttpTransport"]
 
 _NO_TIMEOUT: Final = aiohttp.ClientTimeout(total=None, connect=None, sock_read=None, sock_connect=None)
 """Limits are the guard's; a second set of them in the client would fire first and blame the wrong one."""
+
+
+def _fault(error: BaseException) -> str:
+    """What kind of failure to connect it is: ``refused``, ``reset``, ``dns``, ``tls``, ``garbage``, ``redirects``,
+    ``timeout`` or ``unreachable``.
+    """
+    if isinstance(error, aiohttp.TooManyRedirects):
+        return "redirects"
+    if isinstance(error, aiohttp.ClientResponseError):  # what came is not HTTP
+        return "garbage"
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return "dns"
+    if isinstance(error, aiohttp.ClientSSLError | ssl.SSLError):
+        return "tls"
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        return "reset"
+    below: BaseException | None = error
+    for _ in range(8):
+        if isinstance(below, aiohttp.ClientConnectorError):
+            below = below.os_error
+        if isinstance(below, ConnectionRefusedError) or getattr(below, "errno", None) == errno.ECONNREFUSED:
+            return "refused"
+        if isinstance(below, ConnectionResetError | BrokenPipeError | ConnectionAbortedError | EOFError):
+            return "reset"
+        if isinstance(below, TimeoutError):
+            return "timeout"
+        if below is None:
+            break
+        below = below.__cause__
+    return "unreachable"
 
 
 class _Response:
@@ -98,10 +130,14 @@ class AiohttpTransport:
                 max_redirects=request.redirects + 1,  # aiohttp counts the first request, too
             )
         except aiohttp.InvalidURL as error:
-            raise DownstreamUnavailable(f"the URL is not valid: {error}", downstream=request.downstream) from error
+            raise DownstreamUnavailable(
+                f"the URL is not valid: {error}", downstream=request.downstream, details={"fault": "url"}
+            ) from error
         except (aiohttp.ClientError, ConnectionError, OSError) as error:
             raise DownstreamUnavailable(
-                f"connection failed: {type(error).__name__}", downstream=request.downstream
+                f"connection failed: {type(error).__name__}",
+                downstream=request.downstream,
+                details={"fault": _fault(error)},
             ) from error
         try:
             yield _Response(response)

@@ -134,9 +134,18 @@ class Assembler:
 
     @property
     def finished(self) -> bool:
-        """Whether every choice asked for has said why it ended. Without it an answer is not complete."""
+        """Whether every choice has said why it ended; without it an answer is not complete. An upstream that gives
+        fewer choices than it was asked for must at least have sent ``[DONE]``.
+        """
         choices = self._choices
-        return len(choices) >= self._n and all(choice.finish for choice in choices.values())
+        if not choices or (len(choices) < self._n and not self.done):
+            return False
+        return all(choice.finish for choice in choices.values())
+
+    @property
+    def has_choices(self) -> bool:
+        """Whether any choice has come, if only its role."""
+        return bool(self._choices)
 
     @property
     def started(self) -> bool:
