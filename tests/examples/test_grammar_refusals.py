@@ -46,6 +46,25 @@ REFUSED = [
     ("energy", "water consumption by building", "unknown_value"),
     ("survey", "monthly income", "no_time_column"),
     ("survey", "youngest group", "unknown_metric"),
+    ("pos", "Which branch made the most money in Q1 2024?", "unknown_metric"),
+    ("pos", "bills over 150 by payment type", "ambiguous"),
+    ("pos", "Tips on Sundays", "not_supported"),
+    ("hr", "salary last year", "no_time_column"),
+    ("hr", "who earns the most?", "no_measure"),
+    ("immo", "average price of houses in Lyon", "unknown_value"),
+    ("lib", "top 2 authors among children", "no_measure"),
+    ("tel", "calls from Germany", "unknown_value"),
+    ("tel", "calls longer than 10 minutes per country", "ambiguous"),
+    ("farm", "fertilizer cost per crop", "unknown_value"),
+    ("farm", "days with rain over 30", "not_supported"),
+    ("air", "ozone by station", "unknown_metric"),
+    ("bike", "平均骑行时长按会员类型", "unknown_value"),
+    ("panel", "richest country", "unknown_metric"),
+    ("tickets", "slowest team", "unknown_metric"),
+    ("flights", "top 5 flights by distance", "not_supported"),
+    ("sales", "how many new customers", "unknown_metric"),
+    ("flights", "how many flights were diverted", "unknown_value"),
+    ("sales", "orders shipped to Mars", "unknown_value"),
 ]
 
 
@@ -155,7 +174,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("question", HOSTILE)
-@pytest.mark.parametrize("table", sorted(GRAMMARS))
+@pytest.mark.parametrize("table", ["sales", "zh", "flights", "survey", "panel"])
 def test_hostile_text_gives_an_intent_or_a_typed_error(table, question):
     assert len(outcome(GRAMMARS[table], question)) < 5_000
 

@@ -336,6 +336,8 @@ class _Reading:
             named = word.kind == "word" and word.text[:1].isupper() and i > 0
             if word.kind == "cjk":
                 slotted = len(run) > 1 and (slotted or self._owned(i + len(run)))
+            said_of = before is not None and (before.has("op") in ("=", "!=") or before.has("not"))
+            slotted = slotted or bool(said_of and not run.casefold().endswith(("ing", "ly")))
             beside = self.sentence.word(i + 1)
             if word.concepts and beside is not None and beside.used == "measure":
                 slotted = named = False  # customer satisfaction, employee salary: the noun only says whose

@@ -386,9 +386,11 @@ class Groupings:
         if word.stem in _COUNTABLE and number is None and not (word.kind == "cjk" and self.words[i + 1].stem == "的"):
             return
         mention = self.sentence.mention_at(j)
-        if mention is not None and (self.is_unique(mention) or mention.used):
+        if mention is not None and mention.used:
             return
-        if self.schema.is_row_noun(self.words[j]):
+        if (mention is not None and self.is_unique(mention)) or self.schema.is_row_noun(self.words[j]):
+            if number is not None:
+                self._single_rows(i, j, mention, number)
             return
         if ranks and mention is not None and not mention.columns("category", "text", "time") and word.kind != "cjk":
             j = mention.end  # the highest revenue *day*
@@ -404,6 +406,24 @@ class Groupings:
             if self.words[k].number is not None:
                 self.words[k].used = "group"
         self.add(group, j, "rank", plural=plural, number=number)
+
+    def _single_rows(self, i: int, j: int, mention: Mention | None, number: int) -> None:
+        """``top 10 projects``: the rows themselves, which can be listed only by what tells them apart."""
+        named = mention if mention is not None and self.is_unique(mention) else None
+        names = [h.column.name for h in named.hits if h.column.role == "identifier"] if named is not None else []
+        unique = [n.column for n in self.schema.columns if n.column.role == "identifier"]
+        rows = self.schema.profile.rows
+        names = names or [c.name for c in unique if c.distinct >= 0.99 * rows]
+        if not names:
+            raise self.voice.error(
+                "not_supported",
+                f"No column tells the {self.words[j].text} apart, so they cannot be listed; rank groups instead.",
+                f"无法逐行列出“{self.words[j].text}”：没有可以区分它们的列；请改为对分组排序。",
+                [n.column.name for n in self.schema.columns if n.column.role == "category"],
+            )
+        end = mention.end if mention is not None else j + 1
+        self._take(i, end, mention)
+        self.add(Group(names[0]), j, "rank", number=number)
 
     def _things_with(self) -> None:
         """``the regions with the highest revenue``, ``the month that had most flights``."""

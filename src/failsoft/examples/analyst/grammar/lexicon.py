@@ -95,13 +95,14 @@ beginning | q | | 起始 | start begin inicio début anfang
 ending | q | | 结束 | end fin ende
 guest | m | guest guests covers diners visitors attendees | 客人 来客 客流 客流量 | gäste besucherzahl huéspedes comensales
 floorspace | m | surface sqm floor_area living_area square_meters | 面积 建筑面积 | fläche wohnfläche superficie superficies
-room | m | room rooms bedroom bedrooms | 房间 房间数 | zimmer pièces habitaciones chambres
+room | m | room rooms bedroom bedrooms | 房间 房间数 | zimmer pièce pièces habitación habitaciones chambre chambres
 listing | e | listing listings property properties home homes | 房源 房产 | immobilie inmueble
 call | e | call calls | 通话 来电 电话 | anruf anrufe llamada appel
 booking | e | booking bookings reservation reservations rental rentals | 预订 预约 | buchung reserva réservation
 event | e | event events session sessions measurement measurements reading readings shipment shipments delivery deliveries donation donations claim claims accident accidents | 记录 事故 发货 | ereignis messung lieferung evento envío
 yield | m | yield harvest | 收成 亩产 | ertrag ernte rendimiento rendement cosecha
 crop | e | crop crops | 作物 农作物 | kultur feldfrucht cultivo
+night | m | night nights | 晚 间夜 夜数 | noche noches nacht nächte übernachtungen nuit nuits
 scheduled | q | scheduled planned | 计划 预定 | geplant planeado prévu sched
 actual | q | actual | 实际 | tatsächlich real réel
 hospital | e | hospital hospitals clinic clinics | 医院 诊所 | krankenhaus klinik hôpital
@@ -112,7 +113,7 @@ insurance | e | insurance insurer insurers payer | 保险 医保 | versicherung 
 treatment | e | treatment treatments therapy | 治疗 | behandlung tratamiento
 gender | e | gender genders sex | 性别 | geschlecht sexo género sexe
 education | e | education degree | 学历 教育程度 教育 | bildung abschluss educación
-occupation | e | job jobs occupation profession role position title | 职业 职位 岗位 | beruf puesto
+occupation | e | job jobs occupation profession role position | 职业 职位 岗位 | beruf puesto
 status | e | status statuses | 状态 | zustand
 method | e | method methods mode modes means | 方式 方法 | methode método
 payment | e | payment payments | 支付 付款 支付方式 付款方式 | zahlung zahlungsart pago paiement
@@ -154,7 +155,7 @@ weekday | t | weekday weekdays day_of_week dow | 星期几 周几 | wochentag
 day | t | day days | 天 日 号 | tag día jour giorno
 hour | t | hour hours | 小时 钟头 | stunde heure hr
 identifier | g | id ids identifier key uuid | 编号 编码 代码 号码 | nr num kennung nummer numero número
-name | g | name names | 名称 姓名 名字 名 | bezeichnung nombre nom nome
+name | g | name names title titles | 标题 名称 姓名 名字 名 | bezeichnung nombre nom nome
 code | g | code codes | 代号 | kürzel código
 total | g | total | 总 合计 总计 | gesamt insgesamt tot
 value | g | value values | 值 数值 | wert valor valeur valore

@@ -13,6 +13,8 @@ from failsoft.examples.analyst.grammar.wording import QuestionError, Voice
 from failsoft.examples.analyst.grammar.words import Word
 from failsoft.examples.analyst.spec import Aggregate, Column, Filter, Measure
 
+_COUNTED = frozenset({"most", "fewest", "least", "最多", "最少", "top"})
+
 
 class Measures:
     """Reads the measure of one sentence."""
@@ -379,6 +381,8 @@ class Measures:
         self._refuse_missing([])
         if not self.groupings.found and any(w.has("agg") not in (None, "sum") for w in self.words):
             return None  # the average of what?
+        if (largest := self._largest_row()) is not None:
+            return largest
         for k in range(len(self.words)):
             if self._is_row(k):
                 self.words[k].used = "measure"
@@ -396,6 +400,18 @@ class Measures:
                 return self._count_of(mention, distinct=False)
         if self.sentence.any("busiest") is not None:
             return Measure("count")
+        return None
+
+    def _largest_row(self) -> Measure | None:
+        """``the largest order``: the extreme of the table's main measure."""
+        for k in range(len(self.words) - 1):
+            sense = self.words[k].has("high")
+            if sense and not self.groupings.found and self._is_row(k + 1) and self.words[k].stem not in _COUNTED:
+                column = self.schema.by_name[name].column if (name := self._default().column) else None
+                if column is None:
+                    return None
+                self.sentence.use(k, k + 2, "measure")
+                return Measure("max" if direction_of(sense, column, self.schema) == "desc" else "min", column.name)
         return None
 
     def _row_value(self) -> Measure | None:
@@ -532,7 +548,8 @@ def is_unknown(word: Word, mention: Mention | None) -> bool:
     """Whether a word is content that nothing understood."""
     if word.used or word.stop or word.kind in ("symbol", "date") or word.number is not None or word.stem in UNITS:
         return False
-    if mention is not None or word.senses or word.stem in PEOPLE_WORDS:
+    named = word.senses.keys() == {"month"} and word.text[:1].isupper() and word.text.endswith("s")  # Mars
+    if mention is not None or (word.senses and not named) or word.stem in PEOPLE_WORDS:
         return False
     kinds = {CONCEPTS[c].kind for c in word.concepts}
     return not kinds or bool(kinds & set("me"))

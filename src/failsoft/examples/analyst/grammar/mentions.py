@@ -10,11 +10,12 @@ from rapidfuzz.distance import OSA
 
 from failsoft.examples.analyst.grammar.lexicon import CONCEPTS, PREFERRED, RELATED
 from failsoft.examples.analyst.grammar.schema import NamedColumn, SchemaIndex
-from failsoft.examples.analyst.grammar.words import Token, Word, segment, tokenize
+from failsoft.examples.analyst.grammar.words import Token, Word, segment, stem, tokenize
 from failsoft.examples.analyst.spec import Column
 
 MAX_CORRECTIONS = 24
 """Unknown words of one question that are looked up fuzzily."""
+_PER_UNIT = frozenset({"price", "cost", "rate", "consumption", "salary"})
 _LINKS = frozenset({"of", "the", "的", "de", "der", "des", "du", "la"})
 
 
@@ -138,10 +139,13 @@ def _written_out(word: str, schema: SchemaIndex) -> str | None:
         part.stem
         for named in schema.columns
         for part in named.words
-        if not part.concepts
-        and (
-            (3 <= len(part.stem) <= len(word) - 2 and word.startswith(part.stem))
-            or (len(part.stem) >= 6 and word[:5] == part.stem[:5] and abs(len(word) - len(part.stem)) <= 4)
+        if (len(word) >= 5 and part.stem.startswith(word))
+        or (
+            not part.concepts
+            and (
+                (3 <= len(part.stem) <= len(word) - 2 and word.startswith(part.stem))
+                or (len(part.stem) >= 6 and word[:5] == part.stem[:5] and abs(len(word) - len(part.stem)) <= 4)
+            )
         )
     }
     return near.pop() if len(near) == 1 else None
@@ -205,7 +209,7 @@ def _extend(words: Sequence[Word], i: int, named: NamedColumn) -> tuple[int, Hit
             weight += named.words[part].weight
             j += 1
             end = j
-        elif j > i and word.stem in _LINKS:
+        elif j > i and (word.stem in _LINKS or (word.stem == "per" and named.concept in _PER_UNIT)):
             j += 1
         else:
             break
@@ -220,7 +224,11 @@ def _extend(words: Sequence[Word], i: int, named: NamedColumn) -> tuple[int, Hit
         if not literal or not (
             lesser
             or (
-                named.column.role == "number" and not words[i].concepts and not words[i].stop and len(words[i].text) > 1
+                named.column.role == "number"
+                and not words[i].concepts
+                and not words[i].stop
+                and len(words[i].text) > 1
+                and stem(words[i].text) == words[i].stem
             )
         ):
             return None

@@ -310,6 +310,8 @@ def _counted_part(words: Sequence[Word], i: int) -> Span | None:
 def _month(words: Sequence[Word], i: int, month: int) -> Span | None:
     word = words[i]
     previous, following = _at(words, i - 1), _at(words, i + 1)
+    if word.text.casefold().endswith("s"):
+        return None  # Mars is no month
     if word.stem in ("may", "march", "mar", "sep", "dec", "jan"):
         named = word.text[:1].isupper() and i > 0
         near = previous is not None and (

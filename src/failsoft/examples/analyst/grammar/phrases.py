@@ -52,7 +52,7 @@ adjhigh populous | most_populous | 人口最多
 count many | how_many number_of numbers_of count_of counts_of no_of count how_often how_many_times the_number_of amount_of quantity_of | 多少 多少个 多少次 多少条 多少笔 多少家 多少种 多少位 多少名 几个 几家 几次 几种 几条 几笔 有几 几节 几场 几堂 几趟 几台 几辆 几套 几间 几人 几位 几名 多少节 多少场 多少台 多少辆 多少套 有几节 有几场 有几位 计数 次数 个数
 countpost many | volume | 数 数量 总数 个数 量 笔数 件数 次数 数目
 rowvalue yes | aov average_order_value average_basket basket_value | 客单价 笔单价 订单均价 每单 每笔
-much much | how_much | 多少钱
+much much | how_much how_long how_high how_big how_large how_old how_good how_bad how_far how_low how_small | 多少钱
 distinct yes | distinct unique different | 不同 去重 不重复 独立 唯一
 per per | pro je por par nach per by each every for_each for_every of_each in_each from_each at_each across grouped_by group_by grouped broken_down_by broken_down split_by split_up_by split breakdown_by breakdown_of breakdown segmented_by according_to depending_on for_all among within_each one_for_each | 按 按照 每 每个 每一 每一个 每家 每位 每种 各 各个 各自 各家 各类 各种 不同 分 依 根据 每名 每条
 which which | which what whose who | 哪个 哪些 哪家 哪种 哪 哪一个 哪位 哪几个 哪一家 哪一 哪类 什么 哪条 哪几家 哪座
@@ -166,7 +166,7 @@ relyear 0 | ytd year_to_date | 今年 本年 年初至今 今年以来
 relyear -1 | a_year_earlier a_year_ago a_year_before the_year_before one_year_earlier | 去年 上年
 relyear -2 | | 前年
 counter unit | | 个 名 家 种 位 条 笔 次 大 项 款 节 场 堂 趟 辆 台 套 间 座
-sort sort | rank ranked ranking sort sorted rank_by ranked_by ordered_by sort_by sorted_by order_by | 排序 排名 排列 排行 排行榜
+sort sort | rank ranked ranking sort sorted rank_by ranked_by ordered_by sort_by sorted_by | 排序 排名 排列 排行 排行榜
 dirword desc | descending desc highest_first largest_first high_to_low largest_to_smallest from_high_to_low decreasing_order | 降序 从高到低 从大到小 由高到低 从多到少 由大到小
 dirword asc | ascending asc lowest_first smallest_first low_to_high smallest_to_largest from_low_to_high increasing_order | 升序 从低到高 从小到大 由低到高 从少到多
 describe describe | what's_there describe overview summarize summarise what_is_in what's_in what_does_the_data describe_the_data what_data schema what_columns which_columns columns fields what_is_this | 概览 概况 描述 有哪些数据 有什么数据 里有什么 里面有什么 有什么 有哪些内容 有哪些信息 介绍 有哪些列 有哪些字段 字段 数据概况
@@ -190,8 +190,8 @@ first second go went come came happen happened happens take took taken seem seem
 perform performed performance doing done run ran sell sells sold selling buy bought made got getting earn earned generate generated
 bring brought booked recorded reported observed measured registered had spent occur occurred take place
 compare compared versus vs against between among along using use used based according together respectively
-high higher low lower big bigger small smaller large larger great good bad better well nice quick quickly fast slow slowly
-new old long short early late later earlier recently currently today usual usually typically normally generally mostly mainly exactly
+higher lower larger better well nice quick quickly fast slow slowly
+early late later earlier recently currently today usual usually typically normally generally mostly mainly exactly
 around approximately roughly about near nearly almost period periods time times moment point date span range interval
 one ones thing things kind sort way ways case level levels order terms term respect regard basis side end start beginning
 business company our ours store's world us's company's

@@ -170,6 +170,8 @@ def spellings(word: str) -> Iterable[str]:
     plain = word.translate(_UMLAUTS)
     if plain != word:
         yield plain
+    if word.endswith("do") and len(word) > 5:
+        yield word[:-1] + "a"  # cancelado, cancelada
 
 
 def _build_base() -> Phrasebook:
