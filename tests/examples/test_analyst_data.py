@@ -156,10 +156,11 @@ NUMBERS = (
     (["5 €", "6,50 €"], [5, 6.5], "€"),
     (["300元", "20.5元"], [300, 20.5], "元"),
     (["12 %", "3.5%"], [12, 3.5], "%"),
+    (["2184万", "4.5万"], [2184, 4.5], "万"),
     (["(300)", "20"], [-300, 20], None),
     (["−5", "+3"], [-5, 3], None),
     (["1e5", "2.5E-3"], [100000, 0.0025], None),
-    (["NA", "3", "-", ""], [None, 3, None, None], None),
+    (["", "3", "-", "NA"], [None, 3, None, None], None),
     (["1.234.567", "2"], [1234567, 2], None),
     ([".5", "1."], [0.5, 1], None),
     (["999999999999999999", "1"], [999999999999999999, 1], None),
@@ -189,6 +190,7 @@ TEXTS = (
     (["$5", "€7"], "mixed_currencies"),
     (["5%", "7"], "mixed_percent"),
     (["12345678901234567890", "1"], "long_numbers"),
+    (["1.2万", "9800"], "mixed_scales"),
     (["12", "13", "14", "about 15"], "not_all_numbers"),
     (["2024-01-01", "2024-01-02", "2024-01-03", "2024-01-04", "2024-02-30"], "not_all_dates"),
 )
@@ -326,9 +328,23 @@ def test_names_fall_into_words(name, expected):
     assert names.words(name) == expected
 
 
+def test_short_columns_of_small_numbers_are_amounts_and_an_index_without_a_name_is_not(tmp_path):
+    profile, _ = loaded(
+        written(tmp_path / "a.csv", ",x,card\n0,1,4111111111111111\n1,2,5500000000000004\n2,3,4012888888881881\n")
+    )
+    assert [c.role for c in profile.columns] == ["identifier", "number", "identifier"]
+
+
+def test_blank_rows_are_left_out_and_noted(tmp_path):
+    profile, rows = loaded(written(tmp_path / "a.csv", "a,b\n1,x\n,\n2,y\n,\n"))
+    assert rows == [(1, "x"), (2, "y")]
+    assert "blank_rows" in {n.code for n in profile.notes}
+
+
 def test_units_in_a_name_are_taken_apart(tmp_path):
-    profile, _ = loaded(written(tmp_path / "a.csv", "销售额（万元）,Weight [kg]\n5,6\n7,8\n"))
-    assert [(c.unit, c.aliases) for c in profile.columns] == [("万元", ("销售额",)), ("kg", ("Weight",))]
+    profile, _ = loaded(written(tmp_path / "a.csv", "销售额（万元）,Weight [kg],GDP(亿元)\n5,6,4.4万\n7,8,4.7万\n"))
+    units = [(c.unit, c.aliases) for c in profile.columns]
+    assert units == [("万元", ("销售额",)), ("kg", ("Weight",)), ("万亿元", ("GDP",))]
 
 
 def test_names_are_made_unique_and_gaps_in_the_header_filled(tmp_path):
@@ -397,6 +413,8 @@ def test_parquet_is_recognised_by_content_and_its_nan_is_missing(tmp_path):
         (b"2024-01-01,5.5\n2024-01-02,6.5\n", "no_header", 1),
         (b"1.5,2\n3.5,4\n", "no_header", 1),
         (b"1,2\n3,4\n", "no_header", 1),
+        (b"Sales report,,\n,,\nregion,month,revenue\nNorth,2024-01,5\n", "no_header", 1),
+        (b"a,b\n,\n , \n", "header_only", None),
         ((",".join(f"c{i}" for i in range(2001)) + "\n").encode(), "too_wide", 1),
     ],
 )

@@ -278,6 +278,29 @@ def test_gaps_in_time_are_rows_without_a_value(connection):
     assert [n.code for n in summed.notes] == ["gaps"]
 
 
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["January", "february", "Mar", "Sept", "Dec."],
+        ["Mon", "Tuesday", "Sun"],
+        ["1月", "2月", "10月", "12月"],
+        ["一月", "三月", "十月", "十二月"],
+        ["周一", "周三", "周日"],
+        ["星期二", "星期六", "星期天"],
+    ],
+)
+def test_months_and_weekdays_by_name_come_in_the_calendars_order(connection, names):
+    connection.execute("CREATE OR REPLACE TABLE t (k VARCHAR)")
+    connection.executemany("INSERT INTO t VALUES (?)", [[n] for n in [*reversed(names), None]])
+    assert [r[0] for r in query.run(Query("t", Measure("count"), (Group("k"),)), connection).rows] == [*names, None]
+
+
+def test_other_names_keep_the_alphabets_order(connection):
+    connection.execute("CREATE OR REPLACE TABLE t AS SELECT unnest(['may', 'april', 'ma', 'zoe']) AS k")
+    answered = query.run(Query("t", Measure("count"), (Group("k"),)), connection)
+    assert [r[0] for r in answered.rows] == ["april", "ma", "may", "zoe"]
+
+
 @pytest.fixture
 def read_only(tmp_path):
     path = tmp_path / "d.duckdb"

@@ -439,7 +439,7 @@ class _Picture:
         axes.set_ylim(len(rows) - 0.4, -0.6)
         for i, (row, mark) in enumerate(zip(rows, marks, strict=True)):
             ends = [v for v in (row.value, row.reference) if v is not None]
-            left = max(ends) <= 0
+            left = max(ends) <= 0 and min(ends) < 0
             arrow = "" if mark is None else "▲ " if mark.direction == "up" else "▼ "
             self._text(
                 axes,

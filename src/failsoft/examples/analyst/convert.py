@@ -50,6 +50,10 @@ def convert(
     """Create `table` from `staged` (``c0``, ``c1``, …, called `written`); returns hints and notes for the profile."""
     types = dict(connection.execute(f"SELECT column_name, column_type FROM (DESCRIBE {staged})").fetchall())
     columns, notes = _named(connection, staged, written, types)
+    unnamed = sum(note.code == "unnamed" for note in notes)
+    if unnamed * 2 > len(columns):
+        message = f"the first line names only {len(columns) - unnamed} of {len(columns)} columns; put the names first"
+        raise DataError("no_header", message, path, 1)
     if not columns:
         raise DataError("empty", "no column has a name or a value", path)
     for i, column in enumerate(columns):

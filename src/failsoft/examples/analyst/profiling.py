@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -24,6 +25,8 @@ MAX_VALUES = 1000
 """Distinct values of a category that are kept."""
 LONG_TEXT = 60
 """Mean length of a text column above which it is prose and not a category."""
+RUNNING = 10
+"""Rows from which on 1, 2, 3, … is taken for a running number."""
 INTEGERS = frozenset(
     {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT"}
 )
@@ -101,7 +104,7 @@ def _column(connection: Any, table: str, name: str, kind: str, rows: int, hint: 
         f"SELECT count(DISTINCT {quoted}), count({quoted}), {bounds} FROM {source}"
     ).fetchone()
     bare, unit = names.split_unit(name)
-    unit = hint.unit or unit
+    unit = f"{hint.unit}{unit}" if hint.unit in {"万", "亿"} and unit else hint.unit or unit
     aliases = hint.aliases or ((bare,) if bare != name else ())
     shape = Column(
         name=name, role="text", type=kind, distinct=distinct, nulls=rows - present, unit=unit, aliases=aliases,
@@ -166,10 +169,14 @@ def _number_role(
     part = names.time_part(name)
     if part and _PART_LIMITS[part][0] <= low and high <= _PART_LIMITS[part][1]:
         return "category"
-    if rows >= 3 and distinct == rows and high - low == rows - 1 and low in {0, 1} and not names.is_measure(name):
-        (running,) = connection.execute(f"SELECT bool_and({quoted} - {low} = rowid) FROM {source}").fetchone()
-        if running:
+    if distinct == rows and not names.is_measure(name):
+        if low >= 10**12:  # card numbers and the like
             return "identifier"
+        # A short column of 1, 2, 3 may well be amounts; a long one, or one without a name, counts the rows.
+        if high - low == rows - 1 and low in {0, 1} and (rows >= RUNNING or re.fullmatch(r"column_\d+", name)):
+            (running,) = connection.execute(f"SELECT bool_and({quoted} - {low} = rowid) FROM {source}").fetchone()
+            if running:
+                return "identifier"
     return "number"
 
 

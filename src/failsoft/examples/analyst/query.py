@@ -379,6 +379,7 @@ def _result(
             )
         )
     rows, counts = _with_gaps(query, rows, counts, notes)
+    rows, counts = _by_calendar(query, rows, counts)
     columns = _columns(query, profile)
     if query.share:
         rows = [(*row, _share(row[n], total)) for row in rows]
@@ -455,6 +456,19 @@ def _with_gaps(
     if gaps:
         notes.append(Note("gaps", f"{gaps} periods in between have no rows", f"其间有 {gaps} 个时间段没有数据"))
     return [row for row, _ in filled], [count for _, count in filled]
+
+
+def _by_calendar(
+    query: Query, rows: list[tuple[Scalar, ...]], counts: list[int]
+) -> tuple[list[tuple[Scalar, ...]], list[int]]:
+    """Months and weekdays that the data holds as names come in the calendar's order, not the alphabet's."""
+    if len(query.group_by) != 1 or query.group_by[0].grain or query.order != "natural" or query.limit is not None:
+        return rows, counts
+    places = {str(row[0]): timecut.calendar_place(row[0]) for row in rows if isinstance(row[0], str)}
+    if not places or None in places.values():
+        return rows, counts
+    both = sorted(zip(rows, counts, strict=True), key=lambda pair: places.get(str(pair[0][0])) or 99)
+    return [row for row, _ in both], [count for _, count in both]
 
 
 def unranked(query: Query) -> Query:

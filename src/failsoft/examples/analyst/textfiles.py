@@ -61,7 +61,7 @@ def _copy(
     total = path.stat().st_size
     writer = csv.writer(out, quoting=csv.QUOTE_ALL, lineterminator="\n")
     names: list[str] | None = None
-    rows, dropped, first_dropped = 0, 0, 0
+    rows, blank, dropped, first_dropped = 0, 0, 0, 0
     with path.open("rb") as raw:
         for line, record in _records(path, raw, dialect):
             if names is None:
@@ -70,6 +70,9 @@ def _copy(
                     raise DataError(
                         "too_wide", f"{len(names)} columns are more than the {MAX_COLUMNS} allowed", path, line
                     )
+                continue
+            if not any(map(str.strip, record)):
+                blank += 1
                 continue
             if len(record) != len(names):
                 if broken_rows == "refuse":
@@ -87,6 +90,10 @@ def _copy(
     if names is None:
         raise DataError("empty", "the file is empty", path)
     notes = []
+    if blank:
+        notes.append(
+            Note("blank_rows", f"{blank} rows without any value were left out", f"没有任何数值的 {blank} 行已略去")
+        )
     if dropped:
         notes.append(
             Note(

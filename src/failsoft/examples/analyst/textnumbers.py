@@ -18,8 +18,9 @@ _SPACE = r"[ \x{a0}\x{202f}\x{2009}]"
 _SIGN = r"[-+−]?"
 _CURRENCY = (
     r"(?:US\$|HK\$|R\$|[$€£¥￥₩₹₽]|(?:USD|EUR|GBP|CNY|RMB|JPY|CHF|HKD|INR|KRW|CAD|AUD)\b"
-    r"|人民币|美元|万元|亿元|千元|元|円|원|kr\b|zł)"
+    r"|人民币|美元|万元|亿元|千元|万|亿|元|円|원|kr\b|zł)"
 )
+_SCALES = {"万元", "亿元", "千元", "万", "亿"}
 _MARK = r"[%％]"
 _WHOLE_POINT = rf"(?:\d{{1,3}}(?:,\d{{2,3}})*,\d{{3}}|\d{{1,3}}(?:{_SPACE}\d{{3}})+|\d{{1,3}}(?:['’]\d{{3}})+|\d+)"
 _WHOLE_COMMA = rf"(?:\d{{1,3}}(?:\.\d{{3}})+|\d{{1,3}}(?:{_SPACE}\d{{3}})+|\d{{1,3}}(?:['’]\d{{3}})+|\d+)"
@@ -136,6 +137,13 @@ def not_a_number(evidence: Evidence, name: str) -> Note | None:
             "mixed_currencies",
             f"{name} was kept as text: it mixes currencies ({listed}), which cannot be added up",
             f"“{name}”保留为文本：币种混杂（{listed}），不能相加",
+        )
+    if _SCALES & set(evidence.currencies) and evidence.with_currency < evidence.values:
+        scale = evidence.currencies[0]
+        return Note(
+            "mixed_scales",
+            f"{name} was kept as text: some of its values are in {scale}, others are not",
+            f"“{name}”保留为文本：部分数值以{scale}为单位，其余不是",
         )
     if 0 < evidence.percent < evidence.values:
         return Note(

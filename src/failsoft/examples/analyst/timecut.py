@@ -10,6 +10,11 @@ from failsoft.examples.analyst.spec import Grain
 
 CYCLIC: frozenset[str] = frozenset({"weekday", "month_of_year", "hour_of_day"})
 """Grains whose names come round again."""
+_MONTHS = (
+    *("january", "february", "march", "april", "may", "june"),
+    *("july", "august", "september", "october", "november", "december"),
+)
+_WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _TRUNCATED = {"hour", "day", "week", "month", "quarter", "year"}
 _CYCLES = {"weekday": "isodow", "month_of_year": "month", "hour_of_day": "hour"}
 
@@ -85,6 +90,22 @@ def between(first: dt.datetime, last: dt.datetime, grain: Grain, limit: int) -> 
             return
         yield moment
         moment = after(moment, grain)
+
+
+def calendar_place(name: str) -> int | None:
+    """Where a month's or a weekday's name stands in its cycle (from 1), in English or Chinese; None for other texts."""
+    text = name.strip().lower().rstrip(".")
+    if found := re.fullmatch(r"(1[0-2]|0?[1-9])月份?", text):
+        return int(found[1])
+    for names in (_MONTHS, _WEEKDAYS):
+        places = [i for i, full in enumerate(names, 1) if len(text) >= 3 and full.startswith(text)]
+        if len(places) == 1:
+            return places[0]
+    if found := re.fullmatch(r"(?:星期|周|礼拜)([一二三四五六日天])", text):
+        return min("一二三四五六日".find(found[1]) % 7, 6) + 1
+    if found := re.fullmatch(r"(十?[一二]|[三四五六七八九十])月份?", text):
+        return ("一", "二", "三", "四", "五", "六", "七", "八", "九", "十", "十一", "十二").index(found[1]) + 1
+    return None
 
 
 def grain_of(begin: dt.date, end: dt.date) -> tuple[Grain, int] | None:
