@@ -249,11 +249,15 @@ async def test_a_flight_has_no_callers_deadline():
     seen = []
 
     async def look():
-        seen.append(current_scope().deadline)
+        await asyncio.sleep(0.5)
+        seen.append((current_scope().deadline, current_scope().wanted_until))
 
-    async with deadline_scope(1.0, run="r1"):
-        await flights.join("k", look)
-    assert seen == [float("inf")]
+    async def caller(seconds):
+        async with deadline_scope(seconds, run="r1"):
+            await flights.join("k", look)
+
+    await asyncio.gather(caller(1.0), caller(9.0), caller(5.0))
+    assert seen == [(float("inf"), 9.0)]
 
 
 class Second:

@@ -18,17 +18,19 @@ from typing import Any
 from failsoft.base.errors import CallTimeout, DeadlineExceeded, FailsoftError, TaskTimeout
 from failsoft.kernel.callee import deliver
 from failsoft.kernel.deadline import Alarm, heap_of
-from failsoft.kernel.scope import current
+from failsoft.kernel.scope import Scope, current
 
 __all__ = ["Flights"]
 
 
 class _Flight:
-    __slots__ = ("answers", "task")
+    __slots__ = ("answers", "scope", "task")
 
-    def __init__(self) -> None:
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
         self.task: asyncio.Task[Any] | None = None
-        self.answers: dict[asyncio.Future[Any], None] = {}
+        self.answers: dict[asyncio.Future[Any], float] = {}
+        """Who waits, and until when."""
 
 
 class Flights:
@@ -48,23 +50,29 @@ class Flights:
         """
         loop = asyncio.get_running_loop()
         inherited = current.get()
-        flight = self._flights.get(key)
-        if flight is None:
-            flight = self._flights[key] = _Flight()
-            self.started += 1
-            context = copy_context()
-            context.run(current.set, replace(inherited, deadline=math.inf))
-            flight.task = loop.create_task(self._fly(key, flight, fly), context=context)
-        else:
-            self.joined += 1
-        answer: asyncio.Future[Any] = loop.create_future()
-        flight.answers[answer] = None
-        task = asyncio.current_task()
-        assert task is not None
-        cancelling = task.cancelling()
         by, limit = loop.time() + timeout, "call"
         if inherited.deadline < by:
             by, limit = inherited.deadline, inherited.limit
+        if by <= loop.time():
+            raise _limit_error(limit)  # it could not wait for the answer, so it starts nothing
+        flight = self._flights.get(key)
+        if flight is None:
+            own = replace(inherited, deadline=math.inf, patience=inherited.wanted_until)
+            flight = self._flights[key] = _Flight(own)
+            self.started += 1
+            context = copy_context()
+            context.run(current.set, own)
+            flight.task = loop.create_task(self._fly(key, flight, fly), context=context)
+        else:
+            self.joined += 1
+            if inherited.wanted_until > flight.scope.patience:
+                # the one thing about a scope that changes: it is read anew by whoever tells a budget to a downstream
+                object.__setattr__(flight.scope, "patience", inherited.wanted_until)
+        answer: asyncio.Future[Any] = loop.create_future()
+        flight.answers[answer] = by
+        task = asyncio.current_task()
+        assert task is not None
+        cancelling = task.cancelling()
         alarm = Alarm(by, task)
         heap = heap_of(loop)
         heap.arm(alarm)
@@ -90,6 +98,8 @@ class Flights:
     async def _fly(self, key: Hashable, flight: _Flight, fly: Callable[[], Awaitable[Any]]) -> None:
         value, error = None, None
         try:
+            if asyncio.get_running_loop().time() >= max(flight.answers.values(), default=math.inf):
+                raise _limit_error("call")  # the loop was blocked before the first step: nobody can wait for it
             value = await fly()
         except BaseException as raised:  # noqa: BLE001 - told to everybody who waits, and raised again if it is a cancel
             error = raised

@@ -22,12 +22,14 @@ __all__ = ["ROOT", "Scope", "current_scope", "scope"]
 class Scope:
     """What a call inherits from the run and task it serves.
 
-    ``deadline`` is loop time; ``limit`` names whose deadline it is (``run`` or ``task``). ``fallback`` marks traffic
-    that fell back from another downstream: it ranks below first-choice traffic. ``idempotency_key`` is set around
-    each attempt of a call that was given one.
+    ``deadline`` is loop time and enforced; ``patience`` is not: work that is shared has no one's deadline, but will
+    not be waited for beyond the latest of its participants' (see :mod:`~failsoft.kernel.flights`). ``limit`` names
+    whose deadline it is (``run`` or ``task``). ``fallback`` marks traffic that fell back from another downstream: it
+    ranks below first-choice traffic. ``idempotency_key`` is set around each attempt of a call that was given one.
     """
 
     deadline: float = math.inf
+    patience: float = math.inf
     limit: str = "run"
     run: str | None = None
     task: str | None = None
@@ -35,6 +37,11 @@ class Scope:
     priority: int = Priority.NORMAL
     fallback: bool = False
     idempotency_key: str | None = None
+
+    @property
+    def wanted_until(self) -> float:
+        """Loop time after which nobody wants the result: what is told to downstreams as the budget's end."""
+        return min(self.deadline, self.patience)
 
 
 ROOT = Scope()

@@ -1,0 +1,79 @@
+"""What is known of one gateway call: its routes and attempts, its limits, where its time went."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+__all__ = ["CacheStatus", "CallRecord", "RouteTried"]
+
+CacheStatus = Literal["off", "miss", "hit", "stale", "shared"]
+
+
+class RouteTried(NamedTuple):
+    """A route that did not serve: why (the reading's name, the error's code), and what it cost in seconds."""
+
+    route: str
+    reading: str
+    code: str
+    seconds: float
+
+
+@dataclass(slots=True)
+class CallRecord:
+    """Filled in while a call is served; loop times and seconds. Read by headers, metrics, the log line and tests.
+
+    ``route`` and ``model`` are those that answered. ``limits`` says what set the limits of the last attempt (first
+    content, idle, total), ``fired`` which limit ended an attempt. ``queue``, ``first`` and ``decode`` split the
+    serving attempt's time.
+    """
+
+    alias: str
+    request_id: str | None
+    tenant: str | None
+    stream: bool
+    began: float
+    route: str | None = None
+    model: str | None = None
+    degraded: bool = False
+    cache: CacheStatus = "off"
+    attempts: int = 0
+    tried: list[RouteTried] = field(default_factory=list)
+    fired: str | None = None
+    limits: tuple[str, str, str] | None = None
+    queue: float = 0.0
+    first: float | None = None
+    decode: float | None = None
+    ended: float | None = None
+    usage: dict[str, Any] | None = None
+    finish: str | None = None
+    status: int = 200
+    code: str | None = None
+    seam: bool = False
+    tokens: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """From the door to the end; 0 while it runs."""
+        return 0.0 if self.ended is None else self.ended - self.began
+
+    def reason(self) -> str:
+        """The split of the time for ``X-LLM-Reason``: ``queue=0.010,first_token=0.420,decode=1.100,fallback=0.000``."""
+        lost = sum(one.seconds for one in self.tried)
+        return (
+            f"queue={self.queue:.3f},first_token={self.first or 0.0:.3f},"
+            f"decode={self.decode or 0.0:.3f},fallback={lost:.3f}"
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """What goes into the last chunk of a stream, whose headers were sent before it was known."""
+        return {
+            "route": self.route,
+            "model": self.model,
+            "degraded": self.degraded,
+            "attempts": self.attempts,
+            "fallbacks": [one.route for one in self.tried],
+            "limit_fired": self.fired,
+            "cache": self.cache,
+            "seam": self.seam,
+        }

@@ -1,0 +1,580 @@
+"""The model gateway: an alias's routes tried under one deadline until one answers; every fault survived or told.
+
+A call goes: exact cache → coalescing → routes in their order, each under its own guard and limits → a stale answer.
+Until the first content nothing has reached the client, so failing over is invisible; an answer that is not streamed
+to its client may fail over to the very end. After content a stream ends with an error, or goes on at the next route
+when the alias says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import CancelledError
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any, Final
+
+from failsoft.base.clock import Sources
+from failsoft.base.errors import DeadlineExceeded, DownstreamUnavailable, FailsoftError, NotFound
+from failsoft.base.events import Event
+from failsoft.base.transport import Transport
+from failsoft.kernel.breaker import BreakerState
+from failsoft.kernel.flights import Flights
+from failsoft.kernel.guard import Guard, Kernel
+from failsoft.kernel.scope import current
+from failsoft.kernel.stream import GuardedStream
+from failsoft.models.answers import AnswerCache, cache_key
+from failsoft.models.assembly import Assembler
+from failsoft.models.calls import CallRecord, RouteTried
+from failsoft.models.chat_request import ChatRequest
+from failsoft.models.chunks import FINISH, USAGE, Chunk
+from failsoft.models.failures import Reading, classifier, read_failure
+from failsoft.models.hygiene import cut_input, limit_note
+from failsoft.models.limits import InFlightLoad, LatencyModel, RequestLimits, limits_for
+from failsoft.models.routes import Alias, Route
+from failsoft.models.staged import Staged, StagedChange
+from failsoft.models.stickiness import Stickiness
+from failsoft.models.tokens import TokenEstimate
+from failsoft.models.upstream import as_chunks, exchange, has_content, request_for
+
+__all__ = ["Gateway"]
+
+_ROUNDS: Final = 4
+"""How often the routes are gone through for one call while all are cooling down and the budget allows waiting."""
+
+
+class _RouteState:
+    """What is kept of one route of one alias."""
+
+    __slots__ = ("guard", "index", "load", "route", "staged")
+
+    def __init__(
+        self, index: int, route: Route, guard: Guard | None, on_change: Callable[[StagedChange], None]
+    ) -> None:
+        self.index = index
+        self.route = route
+        self.guard = guard
+        self.staged = Staged(route.staged, on_change)
+        self.load = InFlightLoad(route.capacity)
+
+    @property
+    def usual(self) -> float:
+        """Seconds that this route usually needs, for those before it to leave."""
+        if self.guard is None:
+            return 0.0
+        return self.guard.latency.typical or self.route.usual
+
+
+class _AliasState:
+    """What is kept of one alias."""
+
+    __slots__ = ("alias", "answers", "flights", "routes", "stickiness")
+
+    def __init__(self, alias: Alias, gateway: Gateway) -> None:
+        self.alias = alias
+        rng = gateway.sources.rng
+        self.answers = None if alias.cache is None else AnswerCache(alias.cache, rng=rng)
+        self.flights = Flights()
+        self.stickiness = Stickiness(alias.stickiness, len(alias.routes), rng=rng)
+        self.routes = [
+            _RouteState(
+                index,
+                route,
+                None if route.text is not None else gateway.kernel.guard(route.downstream, route.policy),
+                gateway.on_staged(alias.name, route.name),
+            )
+            for index, route in enumerate(alias.routes)
+        ]
+
+
+class Gateway:
+    """Serves chat completions for its aliases. Use it from one event loop; its guards are the kernel's."""
+
+    def __init__(
+        self,
+        aliases: Sequence[Alias],
+        kernel: Kernel,
+        transport: Transport,
+        *,
+        sources: Sources | None = None,
+        learned: Callable[[Route], LatencyModel | None] | None = None,
+    ) -> None:
+        self.kernel = kernel
+        self.transport = transport
+        self.sources = sources or kernel.sources
+        self.tokens = TokenEstimate()
+        self._learned = learned
+        self._aliases: dict[str, _AliasState] = {}
+        for alias in aliases:
+            if alias.name in self._aliases:
+                raise ValueError(f"two aliases are called {alias.name!r}")
+            self._aliases[alias.name] = _AliasState(alias, self)
+
+    @property
+    def aliases(self) -> Mapping[str, Alias]:
+        """The aliases by name."""
+        return {name: state.alias for name, state in self._aliases.items()}
+
+    def alias(self, name: str) -> Alias:
+        """The alias called `name`; raises :class:`~failsoft.base.errors.NotFound` naming those there are."""
+        return self._state(name).alias
+
+    def _state(self, name: str) -> _AliasState:
+        found = self._aliases.get(name)
+        if found is None:
+            raise NotFound(
+                f"there is no model {name[:100]!r}; there are {', '.join(sorted(self._aliases)) or 'none'}",
+                param="model",
+                details={"models": sorted(self._aliases)},
+            )
+        return found
+
+    def record(self, request: ChatRequest, *, request_id: str | None = None) -> CallRecord:
+        """A fresh record for a call."""
+        now = asyncio.get_running_loop().time()
+        return CallRecord(request.model, request_id, current.get().tenant, request.stream, now)
+
+    # --- whole answers -------------------------------------------------------------------------------------------
+
+    async def complete(self, request: ChatRequest, record: CallRecord) -> dict[str, Any]:
+        """The answer as a ``chat.completion``, under the current deadline.
+
+        Raises the last route's error, mapped, when none serves; see ``docs/failures.md`` for statuses and codes.
+        """
+        state = self._state(request.model)
+        loop = asyncio.get_running_loop()
+        key = None
+        if state.answers is not None or state.alias.coalesce:
+            key = cache_key(request.data, record.tenant, state.alias.name)
+        if state.answers is not None and key is not None:
+            found = state.answers.fresh(key, loop.time())
+            if found is not None:
+                record.cache = "hit"
+                return self._finish(record, found.result())
+            record.cache = "miss"
+        try:
+            if state.alias.coalesce and key is not None:
+                flight = _Shared(self, state, request, record, key)
+                answer = await state.flights.join(key, flight.fly)
+                if not flight.own:
+                    record.cache = "shared"
+            else:
+                answer = await self._from_routes(state, request, record)
+                self._keep(state, key, answer, record)
+        except FailsoftError:
+            stale = state.answers.stale(key, loop.time()) if state.answers is not None and key is not None else None
+            if stale is None:
+                record.ended = loop.time()
+                raise
+            record.cache, record.degraded = "stale", True
+            return self._finish(record, stale.result())
+        return self._finish(record, answer)
+
+    def _finish(self, record: CallRecord, answer: dict[str, Any]) -> dict[str, Any]:
+        record.ended = asyncio.get_running_loop().time()
+        record.usage = answer.get("usage")
+        choices = answer.get("choices") or [{}]
+        record.finish = choices[0].get("finish_reason")
+        record.model = record.model or answer.get("model")
+        return answer
+
+    def _keep(self, state: _AliasState, key: bytes | None, answer: dict[str, Any], record: CallRecord) -> None:
+        if state.answers is not None and key is not None:
+            state.answers.put(key, answer, asyncio.get_running_loop().time(), degraded=record.degraded)
+
+    async def _from_routes(self, state: _AliasState, request: ChatRequest, record: CallRecord) -> dict[str, Any]:
+        async def whole(chosen: _RouteState, limits: RequestLimits) -> dict[str, Any]:
+            assembler = Assembler(request.n)
+            async with aclosing(self._pieces(chosen, request, limits, record, stream=False)) as pieces:
+                async for piece in pieces:
+                    for chunk in piece:
+                        assembler.feed(chunk)
+            return assembler.result()
+
+        answer: dict[str, Any] = await self._through(state, request, record, whole)
+        return answer
+
+    # --- streams -------------------------------------------------------------------------------------------------
+
+    async def stream(self, request: ChatRequest, record: CallRecord) -> AsyncGenerator[list[Chunk], None]:
+        """The answer as it comes, in pieces of one or more chunks; the first piece has content in it.
+
+        Raises before the first piece when no route serves. After it, an error means that the stream broke off: it must
+        not pass for complete. The usage chunk comes only if the client asked for it.
+        """
+        state = self._state(request.model)
+        loop = asyncio.get_running_loop()
+        key = None
+        if state.answers is not None:
+            key = cache_key(request.data, record.tenant, state.alias.name)
+            found = state.answers.fresh(key, loop.time())
+            if found is not None:
+                record.cache = "hit"
+                yield as_chunks(self._finish(record, found.result()), include_usage=request.include_usage)
+                return
+            record.cache = "miss"
+        assembler = Assembler(request.n) if key is not None or state.alias.continue_on_cut else None
+        asked = request
+        begun = False
+        try:
+            while True:
+                opened = await self._through(state, asked, record, self._opener(asked, record), skip=len(record.tried))
+                try:
+                    async with aclosing(opened.pieces) as pieces:
+                        async for piece in _joined(opened.first, pieces):
+                            begun = True
+                            if assembler is not None:
+                                for chunk in piece:
+                                    assembler.feed(chunk)
+                            ready = self._for_client(piece, request, record)
+                            if ready:
+                                yield ready
+                    break
+                except FailsoftError as error:
+                    self._note_failure(state, opened.chosen, error, record, opened.began)
+                    if not self._may_continue(state, assembler, record):
+                        raise
+                    assert assembler is not None
+                    asked = _continued(request, assembler.partial_text)
+                    record.seam = True
+        except FailsoftError:
+            record.ended = loop.time()
+            stale = state.answers.stale(key, loop.time()) if state.answers is not None and key is not None else None
+            if begun or stale is None:
+                raise
+            record.cache, record.degraded = "stale", True
+            yield as_chunks(self._finish(record, stale.result()), include_usage=request.include_usage)
+            return
+        record.ended = loop.time()
+        if record.first is not None:
+            record.decode = max(0.0, record.ended - record.began - record.queue - record.first)
+        if key is not None and assembler is not None and not record.seam:
+            self._keep(state, key, assembler.result(), record)
+
+    def _opener(self, request: ChatRequest, record: CallRecord) -> Callable[..., Any]:
+        async def open_at(chosen: _RouteState, limits: RequestLimits) -> _Opened:
+            pieces = self._pieces(chosen, request, limits, record, stream=True)
+            began = asyncio.get_running_loop().time()
+            try:
+                first = await anext(pieces)
+            except StopAsyncIteration:
+                first = []
+            except BaseException:
+                await pieces.aclose()
+                raise
+            return _Opened(chosen, first, pieces, began)
+
+        return open_at
+
+    def _for_client(self, piece: list[Chunk], request: ChatRequest, record: CallRecord) -> list[Chunk]:
+        """Takes out what the client did not ask for, and notes what passes."""
+        kept = []
+        for chunk in piece:
+            kinds = chunk.kinds
+            if kinds & USAGE and chunk.data is not None:
+                record.usage = chunk.data["usage"]
+                if not request.include_usage and not chunk.data.get("choices"):
+                    continue
+            if kinds & FINISH and chunk.data is not None:
+                record.finish = chunk.data["choices"][0].get("finish_reason")
+            kept.append(chunk)
+        return kept
+
+    def _may_continue(self, state: _AliasState, assembler: Assembler | None, record: CallRecord) -> bool:
+        return (
+            state.alias.continue_on_cut
+            and assembler is not None
+            and bool(assembler.partial_text)
+            and len(record.tried) < len(state.routes)
+        )
+
+    # --- routes --------------------------------------------------------------------------------------------------
+
+    async def _through(
+        self,
+        state: _AliasState,
+        request: ChatRequest,
+        record: CallRecord,
+        use: Callable[..., Any],
+        *,
+        skip: int = 0,
+    ) -> Any:
+        """Goes through the alias's routes until ``use(route, limits)`` gives an answer."""
+        loop = asyncio.get_running_loop()
+        record.tokens = tokens = self.tokens.raw_messages(request.messages, tools=request.tools)
+        failed: list[Reading] = []
+        used = {one.route for one in record.tried} if skip else set()
+        for _ in range(_ROUNDS):
+            order = [i for i in state.stickiness.order(loop.time()) if state.routes[i].route.name not in used]
+            for position, index in enumerate(order):
+                chosen = state.routes[index]
+                remaining = current.get().wanted_until - loop.time()
+                if remaining <= 0:
+                    self._unused(state, order[position:])
+                    raise DeadlineExceeded("the budget ended before a route answered")
+                reserve = sum(state.routes[i].usual for i in order[position + 1 :])
+                last = position == len(order) - 1
+                limits = self._limits(chosen, request, tokens, remaining, reserve, last=last)
+                record.limits = limits.which
+                began = loop.time()
+                try:
+                    answer = await use(chosen, limits)
+                except CancelledError:
+                    self._unused(state, order[position:])
+                    raise
+                except Exception as error:
+                    reading = self._note_failure(state, chosen, error, record, began)
+                    failed.append(reading)
+                    if not reading.next_route:
+                        self._unused(state, order[position + 1 :])
+                        raise reading.error from error
+                    continue
+                self._unused(state, order[position + 1 :])
+                state.stickiness.served(index, loop.time())
+                record.route, record.model = chosen.route.name, chosen.route.model or record.model
+                record.degraded = index > 0 and not chosen.route.equivalent
+                return answer
+            wait = self._cooling(state, failed, loop.time())
+            if wait is None or wait >= current.get().wanted_until - loop.time() - min(s.usual for s in state.routes):
+                break
+            await asyncio.sleep(wait)
+        raise self._all_out(state, failed)
+
+    def _limits(
+        self, chosen: _RouteState, request: ChatRequest, tokens: float, remaining: float, reserve: float, *, last: bool
+    ) -> RequestLimits:
+        route = chosen.route
+        count = int(tokens * self.tokens.ratio(route.model)) + 1
+        learned = None if self._learned is None else self._learned(route)
+        limits = limits_for(
+            route.limits,
+            count,
+            _least(request.max_tokens, route.max_tokens),
+            chosen.load.load(),
+            remaining,
+            reserve,
+            last=last,
+            learned=learned,
+        )
+        shortened = chosen.staged.limit
+        if shortened is not None and shortened < limits.total:
+            limits = limits._replace(
+                total=shortened,
+                first=min(limits.first, shortened),
+                idle=min(limits.idle, shortened),
+                which=(limits.which[0], limits.which[1], "staged"),
+            )
+        return limits
+
+    async def _pieces(
+        self, chosen: _RouteState, request: ChatRequest, limits: RequestLimits, record: CallRecord, *, stream: bool
+    ) -> AsyncGenerator[list[Chunk], None]:
+        """One route's answer under its guard."""
+        route, guard = chosen.route, chosen.guard
+        if guard is None:
+            yield _text_answer(route, request, self.sources)
+            return
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        body = self._body(route, request, stream=stream)
+        upstream_streams = route.upstream_stream == "always" or (route.upstream_stream == "auto" and stream)
+
+        def attempt() -> AsyncIterator[list[Chunk]]:
+            record.attempts += 1
+            sent = request_for(route, body, stream=upstream_streams, request_id=record.request_id, total=limits.total)
+            return exchange(self.transport, route, sent, n=request.n, wall=self.sources.wall())
+
+        chosen.load.started()
+        try:
+            pieces: GuardedStream[list[Chunk]] = guard.stream(
+                attempt,
+                first_item=limits.first,
+                idle=limits.idle,
+                total=limits.total,
+                timeout=limits.total,
+                content=has_content,
+                classify=classifier,
+            )
+            async with pieces:
+                assert pieces.started_at is not None
+                record.queue = pieces.started_at - began
+                first_at = pieces.first_item_at
+                if first_at is not None:
+                    record.first = first_at - pieces.started_at
+                async for piece in pieces:
+                    for chunk in piece:
+                        if chunk.kinds & USAGE and chunk.data is not None and route.model is not None:
+                            usage = chunk.data["usage"]
+                            self.tokens.observe(route.model, record.tokens, usage.get("prompt_tokens"))
+                    yield piece
+                now = loop.time()
+                if record.first is not None and first_at is not None:
+                    record.decode = now - first_at
+                chosen.staged.success(now - pieces.started_at, now)
+        finally:
+            chosen.load.ended()
+
+    def _body(self, route: Route, request: ChatRequest, *, stream: bool) -> bytes:
+        """The request as this route wants it: its model, its caps, its template, an input that fits."""
+        overrides: dict[str, Any] = {}
+        messages = request.messages
+        if route.max_input_tokens is not None:
+            messages = cut_input(messages, route.max_input_tokens, lambda text: self.tokens.count(text, route.model))
+        if route.system is not None:
+            messages = [{"role": "system", "content": route.system}, *messages]
+        if route.output_note and (most := _least(request.max_tokens, route.max_tokens)) is not None:
+            messages = [*messages[:-1], {"role": "system", "content": limit_note(most)}, messages[-1]]
+        if messages is not request.messages:
+            overrides["messages"] = messages
+        if route.max_tokens is not None:
+            name = "max_completion_tokens" if "max_completion_tokens" in request.data else "max_tokens"
+            overrides[name] = _least(request.max_tokens, route.max_tokens)
+        streams = route.upstream_stream == "always" or (route.upstream_stream == "auto" and stream)
+        return request.encode_for(route.model or request.model, stream=streams, overrides=overrides)
+
+    # --- failures ------------------------------------------------------------------------------------------------
+
+    def _note_failure(
+        self, state: _AliasState, chosen: _RouteState, error: BaseException, record: CallRecord, began: float
+    ) -> Reading:
+        """Reads a failure and tells everybody whose business it is."""
+        now = asyncio.get_running_loop().time()
+        reading = read_failure(error)
+        record.tried.append(RouteTried(chosen.route.name, reading.name, reading.code, now - began))
+        limit = getattr(reading.error, "limit", None)
+        if limit is not None:
+            record.fired = limit
+        sticky = state.stickiness
+        if reading.take_out is not None:
+            sticky.take_out(chosen.index, now, reading.take_out)
+            kind = "route.alert" if reading.alert else "route.taken_out"
+            self._tell(kind, state, chosen, {"reading": reading.name, "seconds": reading.take_out})
+        elif chosen.guard is not None and chosen.guard.breaker.state is BreakerState.OPEN:
+            sticky.breaker_opened(chosen.index, now)
+        elif reading.counts in {"failed", "timeout"}:
+            sticky.failed(chosen.index, now, timeout=reading.counts == "timeout")
+        else:
+            sticky.unused(chosen.index)
+        if reading.staged:
+            chosen.staged.timeout(now - began, now)
+        self._tell("route.failed", state, chosen, {"reading": reading.name, "code": reading.code})
+        return reading
+
+    def _unused(self, state: _AliasState, indexes: Sequence[int]) -> None:
+        for index in indexes:
+            state.stickiness.unused(index)
+
+    def _cooling(self, state: _AliasState, failed: Sequence[Reading], now: float) -> float | None:
+        """Seconds until the first of the routes that only cool down may be tried; None when waiting is of no use."""
+        waits = [state.stickiness.next_chance(now)] if not failed else []
+        open_for = (one.guard.breaker.retry_in(now) for one in state.routes if one.guard is not None)
+        waits.extend(wait for wait in open_for if wait is not None)
+        if failed and any(reading.name != "breaker_open" for reading in failed):
+            return None
+        return max(0.001, min(waits)) if waits else None
+
+    def _all_out(self, state: _AliasState, failed: Sequence[Reading]) -> FailsoftError:
+        """The error when no route serves: the last one that says more than that we did not even ask."""
+        now = asyncio.get_running_loop().time()
+        telling = [reading for reading in failed if reading.name not in {"breaker_open", "queue_full"}]
+        if telling:
+            error = telling[-1].error
+            error.__cause__ = None
+            return error
+        retry_after = [reading.retry_after for reading in failed if reading.retry_after is not None]
+        if not failed:
+            retry_after.append(state.stickiness.next_chance(now))
+        return DownstreamUnavailable(
+            f"no route of {state.alias.name} can be tried now",
+            retry_after=min(retry_after, default=None),
+            details={"fault": "all_out", "routes": [route.route.name for route in state.routes]},
+        )
+
+    # --- telling -------------------------------------------------------------------------------------------------
+
+    def on_staged(self, alias: str, route: str) -> Callable[[StagedChange], None]:
+        """Tells listeners about a level that was entered or left."""
+
+        def tell(change: StagedChange) -> None:
+            self.kernel.bus.emit(
+                Event(f"staged.{change.level}", change.at, route, data={"alias": alias, **change._asdict()})
+            )
+
+        return tell
+
+    def _tell(self, kind: str, state: _AliasState, chosen: _RouteState, data: dict[str, Any]) -> None:
+        if self.kernel.bus.listeners:
+            scope = current.get()
+            now = asyncio.get_running_loop().time()
+            told = {"alias": state.alias.name, **data}
+            self.kernel.bus.emit(
+                Event(kind, now, chosen.route.downstream, scope.run, scope.task, scope.tenant, data=told)
+            )
+
+    def __repr__(self) -> str:
+        return f"<Gateway {', '.join(self._aliases) or 'no aliases'}>"
+
+
+class _Shared:
+    """A call that others may join: keeps its answer for all of them, tells its starter that it is his own."""
+
+    def __init__(
+        self, gateway: Gateway, state: _AliasState, request: ChatRequest, record: CallRecord, key: bytes
+    ) -> None:
+        self.gateway, self.state, self.request, self.record, self.key = gateway, state, request, record, key
+        self.own = False
+
+    async def fly(self) -> dict[str, Any]:
+        self.own = True
+        answer = await self.gateway._from_routes(self.state, self.request, self.record)
+        self.gateway._keep(self.state, self.key, answer, self.record)
+        return answer
+
+
+class _Opened:
+    """A stream that has begun."""
+
+    __slots__ = ("began", "chosen", "first", "pieces")
+
+    def __init__(
+        self, chosen: _RouteState, first: list[Chunk], pieces: AsyncGenerator[list[Chunk], None], began: float
+    ) -> None:
+        self.chosen = chosen
+        self.first = first
+        self.pieces = pieces
+        self.began = began
+
+
+async def _joined(first: list[Chunk], rest: AsyncGenerator[list[Chunk], None]) -> AsyncGenerator[list[Chunk], None]:
+    if first:
+        yield first
+    async for piece in rest:
+        yield piece
+
+
+def _least(one: int | None, other: int | None) -> int | None:
+    return other if one is None else one if other is None else min(one, other)
+
+
+def _continued(request: ChatRequest, said: str) -> ChatRequest:
+    """The request to the next route after a cut: with what was said so far as the beginning of its answer."""
+    messages = [*request.messages, {"role": "assistant", "content": said}]
+    return ChatRequest({**request.data, "messages": messages}, request.size)
+
+
+def _text_answer(route: Route, request: ChatRequest, sources: Sources) -> list[Chunk]:
+    """The answer of a route without a model: its text, as chunks."""
+    question = ""
+    for message in reversed(request.messages):
+        if message.get("role") == "user" and isinstance(message.get("content"), str):
+            question = message["content"]
+            break
+    text = (route.text or "").replace("{question}", question[:2000])
+    answer = {
+        "id": sources.new_id("chatcmpl"),
+        "object": "chat.completion",
+        "created": int(sources.wall()),
+        "model": route.name,
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}],
+    }
+    return as_chunks(answer, include_usage=False)
