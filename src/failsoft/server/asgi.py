@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from failsoft import __version__
 from failsoft.app import App
+from failsoft.base.clock import Sources
 from failsoft.server.downstreams import downstreams_view
 from failsoft.server.errors import install_errors
 from failsoft.server.requests import request_id
@@ -30,7 +31,7 @@ class Readiness:
 
 def make_api(app: App, readiness: Readiness | None = None) -> ASGIApp:
     """The ASGI application that serves `app`, which must be running."""
-    return _Identified(_routed(app, readiness))
+    return _Identified(_routed(app, readiness), app.sources)
 
 
 def openapi(app: App) -> dict[str, Any]:
@@ -71,14 +72,15 @@ def _routed(app: App, readiness: Readiness | None) -> FastAPI:
 class _Identified:
     """Gives every response its request's id, the client's own when it sent a sound one."""
 
-    def __init__(self, inner: ASGIApp) -> None:
+    def __init__(self, inner: ASGIApp, sources: Sources) -> None:
         self._inner = inner
+        self._sources = sources
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._inner(scope, receive, send)
             return
-        identity = request_id(Request(scope))
+        identity = request_id(Request(scope), self._sources)
 
         async def identified(message: Message) -> None:
             if message["type"] == "http.response.start":

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-import uuid
 from collections.abc import AsyncGenerator
 from typing import Annotated, Literal
 
@@ -13,6 +12,7 @@ from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import ClientDisconnect
 
+from failsoft.base.clock import Sources
 from failsoft.base.errors import BadInput
 from failsoft.config.durations import parse_duration
 from failsoft.server.errors import BodyTooLarge, RequestTimeout
@@ -144,7 +144,7 @@ def _checked(seconds: float, param: str, maximum: float) -> float:
     return seconds
 
 
-def request_id(request: Request) -> str:
+def request_id(request: Request, sources: Sources) -> str:
     """The client's ``X-Request-ID`` when it is a sound one, else a new one."""
     given = request.headers.get("x-request-id", "")
-    return given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+    return given if _REQUEST_ID.fullmatch(given) else sources.new_id("req")
