@@ -112,10 +112,12 @@ async def admit(
             raise guard.refused(_waited_out(guard, by, until, limit)) from None
         raise
     guard.heap.disarm(alarm)
-    if alarm.fired:  # granted and out of time in one pass of the loop
-        _leave(guard, waiter, loop.time())
-        task.uncancel()
-        raise guard.refused(_waited_out(guard, by, until, limit))
+    now = loop.time()
+    if alarm.fired or now >= until:  # granted and out of time in one pass of the loop, or the loop was blocked since
+        _leave(guard, waiter, now)
+        if alarm.fired:
+            task.uncancel()
+        raise guard.refused(_waited_out(guard, by if now < until else until, until, limit))
     assert waiter.admission is not None
     return waiter.admission
 

@@ -12,13 +12,13 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from failsoft.base.errors import ToolFailed
+from failsoft.base.errors import AttemptTimeout, ToolFailed
 from failsoft.kernel.ticket import Ticket
 
 if TYPE_CHECKING:
     from failsoft.kernel.guard import Guard
 
-__all__ = ["Runner", "deliver", "detached", "own_cancel", "threaded"]
+__all__ = ["Runner", "deliver", "detached", "in_time", "own_cancel", "threaded"]
 
 Runner = Callable[["Guard", Ticket, Callable[..., Any], tuple[Any, ...]], Awaitable[Any]]
 """Runs ``fn(*args)`` for a ticket whose attempt the guard is in; sets ``ticket.callee``."""
@@ -45,11 +45,18 @@ def deliver(answer: asyncio.Future[Any], value: Any, error: BaseException | None
         answer.set_exception(own_cancel(error))
 
 
+async def in_time(guard: Guard, ticket: Ticket, fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    """A callee's own task: begins with its first step, and not at all if the loop was blocked past the limit by then."""
+    if guard.now() >= ticket.when:
+        raise AttemptTimeout(f"{guard.name}: the {ticket.limit} limit passed before it began", downstream=guard.name)
+    return await fn(*args)
+
+
 async def detached(guard: Guard, ticket: Ticket, fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     """Runs the callee in a task of its own, which is cancelled and not waited for when the caller has to go."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[Any] = loop.create_future()
-    child = loop.create_task(fn(*args))
+    child = loop.create_task(in_time(guard, ticket, fn, args))
     guard.adopt(child)
     ticket.callee = child
 

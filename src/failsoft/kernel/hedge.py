@@ -15,7 +15,7 @@ from asyncio import CancelledError
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from failsoft.kernel.callee import deliver
+from failsoft.kernel.callee import deliver, in_time
 from failsoft.kernel.classify import Counts
 from failsoft.kernel.ticket import Ticket
 
@@ -55,14 +55,16 @@ class _Race:
         self._start(ticket)
 
     def _start(self, ticket: Ticket) -> None:
-        child = self.loop.create_task(self.fn(*self.args))
+        child = self.loop.create_task(in_time(self.guard, self.ticket, self.fn, self.args))
         ticket.callee = child
         self.guard.adopt(child)
         child.add_done_callback(self._ended)
 
     def hedge(self) -> None:
-        """The delay is over: start the second leg if it is free to have."""
+        """The delay is over: start the second leg if it is free to have, and if there is time left for it."""
         if self.answer.done() or self.ticket.callee is None or self.ticket.callee.done():
+            return
+        if self.loop.time() >= self.ticket.when:  # due at the same instant, or the loop was blocked
             return
         second = self.guard.hedge_ticket(self.ticket)
         if second is not None:
@@ -73,10 +75,10 @@ class _Race:
         """A leg has really ended."""
         second = self.second
         ticket = second if second is not None and second.callee is task else self.ticket
-        if ticket.settled:  # the race was over: an orphan's permit goes back
+        error: BaseException | None = CancelledError() if task.cancelled() else task.exception()
+        if ticket.settled:  # the race was over: an orphan's permit goes back, and what it raised is nobody's concern
             self.guard.callee_ended(ticket)
             return
-        error: BaseException | None = CancelledError() if task.cancelled() else task.exception()
         if self.answer.done():
             return
         other = second if ticket is self.ticket else self.ticket
