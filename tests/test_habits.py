@@ -60,7 +60,10 @@ def test_randomness_is_injected(module):
 
 
 @pytest.mark.parametrize(
-    "module", [path for path in MODULES if path.name == "__init__.py"], ids=lambda path: path.parent.name
+    "module",
+    # the root loads its names when they are first used: tests/test_public_names.py
+    [path for path in MODULES if path.name == "__init__.py" and path.parent.name != "failsoft"],
+    ids=lambda path: path.parent.name,
 )
 def test_init_re_exports_and_nothing_else(module):
     allowed = (ast.Import, ast.ImportFrom)
