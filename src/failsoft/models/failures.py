@@ -75,8 +75,8 @@ _decode = msgspec.json.Decoder().decode
 
 class Symptom(NamedTuple):
     """What was seen: an exception, or a response (``status`` with ``headers``, names in lower case, and ``body``, raw
-    or decoded). ``downstream`` names the route for the error; ``wall`` (seconds since the epoch) is for a ``Retry-After``
-    with a date, unless the response tells its own.
+    or decoded). ``downstream`` names the route for the error; ``wall`` (seconds since the epoch) is for a
+    ``Retry-After`` with a date, unless the response tells its own.
     """
 
     error: BaseException | None = None
