@@ -187,7 +187,8 @@ def test_a_row_of_ten_is_ten_of_the_last_thirteen():
 def test_a_row_is_forgotten_once_a_success_stood_as_the_last_word_for_a_window():
     breaker = breaker_with(consecutive_failures=3, window=10.0)
     feed(breaker, "ffo", now=0.0)
-    assert feed(breaker, "f", now=10.0) is CLOSED
+    assert feed(breaker, "ff", now=10.0) is CLOSED
+    assert breaker.statistics(10.0).failures_in_row == 2
     breaker = breaker_with(consecutive_failures=3, window=10.0)
     feed(breaker, "ffo", now=0.0)
     assert feed(breaker, "f", now=9.0) is OPEN

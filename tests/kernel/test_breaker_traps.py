@@ -261,6 +261,14 @@ def test_a_hung_call_is_not_judged_together_with_what_has_left_the_window():
     assert breaker.state is CLOSED
 
 
+def test_a_call_that_hung_stays_in_the_figures_for_a_window_from_its_end():
+    breaker = breaker_with(slow_ratio=0.5, slow_threshold=2.0, minimum=2)
+    breaker.hung(breaker.standing, 2.0)
+    breaker.settle(breaker.standing, "neutral", 2.0, 11.5, hung_counted=True)
+    breaker.record_ok(0.1, 13.0)
+    assert breaker.state is OPEN
+
+
 def test_hung_calls_count_for_as_long_as_they_hang_and_not_just_for_a_window():
     breaker = breaker_with(slow_ratio=0.5, slow_threshold=2.0, minimum=10)
     for _ in range(9):
@@ -309,6 +317,13 @@ def test_with_an_age_limit_hung_calls_count_as_failures_while_in_flight():
     breaker.hung(breaker.standing, 3.0)
     breaker.hung(breaker.standing, 3.0)
     assert breaker.state is OPEN
+
+
+def test_without_an_age_limit_a_call_in_flight_is_slow_but_has_not_failed():
+    breaker = breaker_with(slow_threshold=2.0, failures=1, failure_ratio=0.1, minimum=2)
+    for _ in range(10):
+        breaker.hung(breaker.standing, 2.0)
+    assert breaker.state is CLOSED
 
 
 def test_without_an_age_limit_a_slow_call_joins_the_row_by_its_end():
@@ -511,7 +526,7 @@ def test_a_pass_by_interval_takes_the_credit_with_it():
 
 def test_the_share_is_shown_while_ramping():
     breaker = closed_again(now=5.0, ramp=10.0)
-    assert [breaker.statistics(now).share for now in (5.0, 6.0, 7.5, 15.0)] == [0.1, 0.1, 0.25, 1.0]
+    assert [breaker.statistics(now).share for now in (5.0, 6.0, 7.5, 15.0, 99.0)] == [0.1, 0.1, 0.25, 1.0, 1.0]
     assert not breaker.clear  # looking at it does not end it
 
 

@@ -118,6 +118,7 @@ def test_clearing_forgets_closed_buckets_and_the_current_one():
     for now in (0.0, 5.0):
         window.add(now, 1.0, failed=True, timeout=True, slow=True, over=True)
     window.clear()
+    assert repr(window) == repr(RollingWindow(10.0)) == "<RollingWindow 10s calls=0 bad=0 slow=0>"
     assert window.tally(5.0) == Tally()
 
 
@@ -147,6 +148,12 @@ def test_a_resized_window_carries_every_figure(steps):
         now += 0.125
         window.add(now, *record)
     assert window.resized(30.0, now).tally(now) == window.tally(now)
+
+
+def test_a_longer_window_does_not_bring_back_what_had_left_the_shorter_one():
+    window = RollingWindow(10.0)
+    window.add(0.0, 1.0)
+    assert window.resized(60.0, 15.0).tally(15.0) == Tally()
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, math.inf, math.nan])

@@ -111,7 +111,7 @@ class RollingWindow:
         while closed and closed[0][0] <= first:
             closed.popleft()
         # Column by column: exact for the counts, and within one rounding per bucket for the latency.
-        self.past = Tally(*map(sum, zip(*(tally for _, tally in closed), strict=True))) if closed else _NOTHING
+        self.past = Tally(*map(sum, zip(*(tally for _, tally in closed), strict=True)))
         self._tick = tick
         edge = (tick + 1.0) * self.width
         # The product may be rounded down; the edge is exactly the first float that `//` puts into a later bucket.
@@ -166,7 +166,6 @@ class RollingWindow:
                 other.slow += tally.slow
                 other.over += tally.over
                 other.latency += tally.latency
-        other.roll(now)
         return other
 
     def __repr__(self) -> str:
