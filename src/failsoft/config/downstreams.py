@@ -75,7 +75,10 @@ class DownstreamSettings(Section):
     detachable: bool | None = key(
         None, "Abandon a callee that ignores its cancellation (threads always are abandoned).", scope="downstream"
     )
-    permits: int | None = key(None, "Calls that may be in flight at once.", scope="downstream", ge=1, le=100_000)
+    permits: int | None = key(
+        None, "Calls that may be in flight at once: fixed, where the preset lets the limit move in a range.",
+        scope="downstream", ge=1, le=100_000,
+    )  # fmt: skip
     queue: int | None = key(
         None, "Calls that may wait for a permit; more are refused.", scope="downstream", ge=0, le=100_000
     )
@@ -97,7 +100,10 @@ class DownstreamSettings(Section):
         """The policy over the section's preset, or `default`. Raises ``ValueError`` when keys contradict each other."""
         base = preset(self.preset or default)
         changes = _given(self, without=("preset", "permits", "queue", "max_wait", "retries", "breaker"))
-        changes["bulkhead"] = dataclasses.replace(base.bulkhead, **_given(self, only=("permits", "queue", "max_wait")))
+        places = _given(self, only=("permits", "queue", "max_wait"))
+        if "permits" in places:
+            places["adaptive"] = None
+        changes["bulkhead"] = dataclasses.replace(base.bulkhead, **places)
         if self.retries is not None:
             changes["retry"] = dataclasses.replace(base.retry, queries=self.retries)
         attempt = self.attempt_timeout

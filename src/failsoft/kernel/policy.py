@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from failsoft.base.outcomes import Kind
+from failsoft.kernel.adaptive import AdaptiveLimitPolicy
 from failsoft.kernel.breaker import BreakerPolicy, breaker_preset
 from failsoft.kernel.bulkhead import BulkheadPolicy
 from failsoft.kernel.cache import CachePolicy
@@ -73,23 +74,23 @@ class Policy:
 
 
 _PRESETS: Final[dict[str, Policy]] = {
-    # I1: permits / queue as in the reports' presets; T3: core 5 s calls, auxiliary 3 s.
+    # I1: the adaptive range of permits, and the queue, as in the reports' presets; T3: core 5 s calls, auxiliary 3 s.
     "core": Policy(
         call_timeout=5.0,
-        bulkhead=BulkheadPolicy(permits=64, queue=256),
+        bulkhead=BulkheadPolicy(permits=64, queue=256, adaptive=AdaptiveLimitPolicy(minimum=64, maximum=128)),
         breaker=breaker_preset("strict"),
     ),
     "data": Policy(
         call_timeout=8.0,
         attempt_timeout=3.0,
         adaptive_timeout=AdaptiveTimeoutPolicy(floor=1.0, cap=3.0),
-        bulkhead=BulkheadPolicy(permits=32, queue=128),
+        bulkhead=BulkheadPolicy(permits=32, queue=128, adaptive=AdaptiveLimitPolicy(minimum=32, maximum=64)),
         breaker=breaker_preset("B"),
         retry=RetryPolicy(queries=2),
     ),
     "auxiliary": Policy(
         call_timeout=3.0,
-        bulkhead=BulkheadPolicy(permits=16, queue=64),
+        bulkhead=BulkheadPolicy(permits=8, queue=64, adaptive=AdaptiveLimitPolicy(minimum=8, maximum=16)),
         breaker=breaker_preset("strict"),
         retry=RetryPolicy(queries=0),
     ),
