@@ -189,7 +189,7 @@ def test_what_is_not_set_keeps_the_presets_value(written):
     settings = load_settings(written("downstreams: {warehouse: {permits: 3}}\n"), environ={})
     data = preset("data")
     assert settings.policy("warehouse", default="data") == dataclasses.replace(
-        data, bulkhead=dataclasses.replace(data.bulkhead, permits=3)
+        data, bulkhead=dataclasses.replace(data.bulkhead, permits=3, adaptive=None)
     )
 
 
