@@ -4,15 +4,17 @@ What is read is never more than what is there: a text that ends in the middle of
 since arguments that were cut off must not become something that can be executed.
 
 The order: strict; inside fences; the largest value inside prose; our own tolerant reading, in linear time; then
-``json-repair``, if it is installed (extra ``models``), on at most 64 KB. Nesting is bounded throughout.
+``json-repair``, if it is installed (extra ``models``), on at most 16 KB and with bounded work. Nesting is bounded
+throughout.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, SupportsIndex
 
 import msgspec
 
@@ -26,8 +28,12 @@ _MAX_STRICT: Final = 16 * 1024 * 1024
 """Characters that are read at all."""
 _MAX_LOOSE: Final = 256 * 1024
 """Characters that are read tolerantly by us; longer texts must be JSON, in prose or fences at most."""
-_MAX_REPAIR: Final = 64 * 1024
-"""Characters that json-repair gets: it takes seconds for what is much longer."""
+_MAX_REPAIR: Final = 16 * 1024
+"""Characters that json-repair gets; at 10 µs each, more would hold up a loop."""
+_REPAIR_LOOKS: Final = 8
+"""Characters that it may look at for each one there is: usually it takes 3, but for 42 KB of stray quotes it took three
+minutes.
+"""
 _STARTS: Final = 64
 """Places in prose at which a value is looked for."""
 
@@ -179,19 +185,28 @@ def _largest(text: str, read: Callable[[str, int], tuple[Any, int]]) -> tuple[An
 _AFTER: Final = r"\s{0,20}(?:[,:}\]，：、｝］]|$|//|/\*)"
 """What follows a closing quote; an apostrophe inside a word does not end a string in single quotes."""
 
-_TOKEN: Final = re.compile(
-    r"\s*+(?:"
-    r'(?P<double>"(?:[^"\\]++|\\.)*+")'
-    r"|(?P<single>'(?:[^'\\]++|\\.|'(?!" + _AFTER + r"))*+')"
-    r"|(?P<wide>[“”„＂](?:[^“”„＂\"\\]++|\\.|[“”„＂\"](?!" + _AFTER + r"))*+[“”„＂\"])"
-    r"|(?P<curly>[‘’](?:[^‘’\\]++|\\.|[‘’](?!" + _AFTER + r"))*+[‘’])"
-    r"|(?P<number>-?(?:0|[1-9][0-9]{0,400})(?:\.[0-9]{1,400})?(?:[eE][+-]?[0-9]{1,4})?(?![\w.]))"
-    r"|(?P<word>[A-Za-z_$][\w$-]{0,200})"
-    r"|(?P<comment>//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+\*/)"
-    r"|(?P<mark>.)"
-    r")",
-    re.DOTALL,
-)
+_QUOTED: Final = {
+    "'": r"(?P<single>'(?:[^'\\]++|\\.|'(?!" + _AFTER + r"))*+')",
+    "“": r'(?P<wide>[“”„＂](?:[^“”„＂"\\]++|\\.|[“”„＂"](?!' + _AFTER + r'))*+[“”„＂"])',
+    "‘": r"(?P<curly>[‘’](?:[^‘’\\]++|\\.|[‘’](?!" + _AFTER + r"))*+[‘’])",
+}
+_SAME_QUOTE: Final = {"'": "'", "“": "“", "”": "“", "„": "“", "＂": "“", "‘": "‘", "’": "‘"}
+
+
+@functools.cache  # one for each set of quotes: eight
+def _tokens(quotes: str) -> re.Pattern[str]:
+    """One token of a text, where the quotes in `quotes` make strings and others are marks."""
+    return re.compile(
+        r'\s*+(?:(?P<double>"(?:[^"\\]++|\\.)*+")|'
+        + "".join(f"{_QUOTED[quote]}|" for quote in quotes)
+        + r"(?P<number>-?(?:0|[1-9][0-9]{0,400})(?:\.[0-9]{1,400})?(?:[eE][+-]?[0-9]{1,4})?(?![\w.]))"
+        r"|(?P<word>[A-Za-z_$][\w$-]{0,200})"
+        r"|(?P<comment>//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+\*/)"
+        r"|(?P<mark>.))",
+        re.DOTALL,
+    )
+
+
 _MARKS: Final = {"｛": "{", "｝": "}", "［": "[", "］": "]", "，": ",", "、": ",", "：": ":"}
 _WORDS: Final = {"true": True, "false": False, "null": None, "True": True, "False": False, "None": None}
 _ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}(?:\\u[dD][c-fC-F][0-9a-fA-F]{2})?|.)", re.DOTALL)
@@ -218,7 +233,7 @@ def _read_loose(text: str, begin: int) -> tuple[Any, int]:
     stack: list[dict[str, Any] | list[Any]] = []
     key: str | None = None
     state = _VALUE
-    for token in _TOKEN.finditer(text, begin):
+    for token in _tokens("'“‘").finditer(text, begin):
         kind = token.lastgroup or ""
         if kind == "comment":
             continue
@@ -299,7 +314,10 @@ def _value(kind: str, piece: str) -> Any:
 def _end_of(text: str, begin: int) -> int | None:
     """Where the bracket that opens at `begin` is closed; None when it never is."""
     depth = 0
-    for token in _TOKEN.finditer(text, begin):
+    quotes = "'“‘"
+    position = begin
+    while (token := _tokens(quotes).match(text, position)) is not None:
+        position = token.end()
         if token.lastgroup != "mark":
             continue
         mark = _MARKS.get(token["mark"], token["mark"])
@@ -308,17 +326,55 @@ def _end_of(text: str, begin: int) -> int | None:
         elif mark in "}]":
             depth -= 1
             if depth <= 0:
-                return token.end()
+                return position
         elif mark == '"':
             return None  # a string that never ends
+        elif mark in _SAME_QUOTE:  # an apostrophe: no later one of its kind can end a string either; look no more
+            quotes = quotes.replace(_SAME_QUOTE[mark], "")
+        elif mark == "/" and text.startswith("*", position):
+            return None  # a comment that never ends
     return None
 
 
 # --- the library ---------------------------------------------------------------------------------------------------
 
 
+class _Spent(Exception):
+    """The library has looked at too many characters."""
+
+
+class _Metered(str):
+    """A text that counts how often it is looked at, and ends the looking: a bound that needs no clock."""
+
+    __slots__ = ("left",)
+    left: list[int]
+
+    def __getitem__(self, key: SupportsIndex | slice) -> str:
+        left = self.left
+        left[0] -= 1
+        if left[0] < 0:
+            raise _Spent
+        found = str.__getitem__(self, key)
+        if isinstance(key, slice):
+            part = _Metered(found)
+            part.left = left
+            return part
+        return found
+
+
+def _plain(value: Any) -> Any:
+    """The value with plain strings only."""
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, list):
+        return [_plain(part) for part in value]
+    if isinstance(value, dict):
+        return {str(key): _plain(part) for key, part in value.items()}
+    return value
+
+
 def _repaired(text: str) -> Any:
-    """What json-repair makes of the first value in a text that is closed; ``_NOTHING`` without the library."""
+    """What json-repair makes of the first value in a text, which must be closed; ``_NOTHING`` without the library."""
     start = _BRACKET.search(text)
     if start is None or len(text) > _MAX_REPAIR:
         return _NOTHING
@@ -329,15 +385,18 @@ def _repaired(text: str) -> Any:
         import json_repair
     except ImportError:
         return _NOTHING
-    broken = text[start.start() : end]
+    if _NO_NUMBER.search(text, start.start(), end):
+        raise MalformedResult("NaN and infinity are no JSON", details={"fault": "no_json"})
+    broken = _Metered(text[start.start() : end])
     depth = deepest = 0
     for mark in _ANY_BRACKET.finditer(broken):
         depth += 1 if mark[0] in "{[" else -1
         deepest = max(deepest, depth)
     if deepest > MAX_DEPTH:
         raise _too_deep()
+    broken.left = [len(broken) * _REPAIR_LOOKS + 2000]
     try:
-        value = json_repair.loads(broken, skip_json_loads=True)
+        value = _plain(json_repair.loads(broken, skip_json_loads=True))
     except Exception:  # noqa: BLE001 - a parser of garbage may raise anything; there is then no value
         return _NOTHING
     if not isinstance(value, dict | list) or not value:
@@ -346,4 +405,5 @@ def _repaired(text: str) -> Any:
     return value
 
 
+_NO_NUMBER: Final = re.compile(r"[:\[,]\s{0,20}-?(?:NaN|Infinity|nan|inf)\b")
 _ANY_BRACKET: Final = re.compile(r"[\[\]{}]")
