@@ -6,7 +6,7 @@ names the path of the part at fault (``messages[2].content``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -21,6 +21,8 @@ MAX_BODY: Final = 8 * 1024 * 1024
 """Bytes of a request body, unless the caller says otherwise."""
 
 _ROLES: Final = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
+_PLAIN: Final = ("user", "assistant", "system", "developer")
+"""Roles whose messages are often a role and a text and nothing else: they pass without a call."""
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 
@@ -135,16 +137,16 @@ def decode_request(body: bytes, *, limit: int = MAX_BODY) -> ChatRequest:
     if type(messages) is not list or not messages:
         raise BadInput("messages must be a non-empty list", param="messages")
     for index, message in enumerate(messages):
-        if type(message) is dict:
-            role = message.get("role")
-            # the usual message, without a call
-            if (role == "user" or role == "system") and type(message.get("content")) is str:  # noqa: PLR1714
-                continue
-        _check_message(message, f"messages[{index}]")
-    for name, check in _CHECKS:
-        value = data.get(name)
-        if value is not None:
-            check(name, value)
+        if (
+            type(message) is not dict
+            or len(message) != 2
+            or type(message.get("content")) is not str
+            or message.get("role") not in _PLAIN
+        ):
+            _check_message(message, f"messages[{index}]")
+    for name, value in data.items():
+        if name in _CHECKS and value is not None:
+            _CHECKS[name](name, value)
     return ChatRequest(data, size)
 
 
@@ -244,14 +246,14 @@ def _tools(name: str, value: Any) -> None:
             raise BadInput(f"{name}[{index}].function.name must be a string", param=f"{name}[{index}].function.name")
 
 
-_CHECKS: Final = (
-    ("stream", _bool),
-    ("n", _choices),
-    ("temperature", _temperature),
-    ("top_p", _share),
-    ("max_tokens", _positive),
-    ("max_completion_tokens", _positive),
-    ("tools", _tools),
-    ("stream_options", _object),
-    ("response_format", _object),
-)
+_CHECKS: Final[dict[str, Callable[[str, Any], None]]] = {
+    "stream": _bool,
+    "n": _choices,
+    "temperature": _temperature,
+    "top_p": _share,
+    "max_tokens": _positive,
+    "max_completion_tokens": _positive,
+    "tools": _tools,
+    "stream_options": _object,
+    "response_format": _object,
+}

@@ -67,8 +67,7 @@ def read_chunk(payload: str | bytes) -> Chunk:
     Raises :class:`~failsoft.base.errors.MalformedResult` (``details["fault"] == "bad_chunk"``) when it is neither
     ``[DONE]`` nor a JSON object with sound choices. An error object is not raised but marked: ``kinds & ERROR``.
     """
-    raw = payload.encode("utf-8", "replace") if type(payload) is str else payload
-    assert isinstance(raw, bytes)
+    raw = payload if payload.__class__ is bytes else payload.encode("utf-8", "replace")  # type: ignore[union-attr]
     try:
         data = _decode(raw)
         choices = data.get("choices")
@@ -79,26 +78,28 @@ def read_chunk(payload: str | bytes) -> Chunk:
                 if delta:
                     if delta.get("content"):
                         kinds |= CONTENT
-                    if delta.get("tool_calls"):
-                        kinds |= TOOL
-                    if "role" in delta:
-                        kinds |= ROLE
-                    if len(delta) > 1 or not kinds:
+                        if len(delta) > 1:
+                            kinds |= _rarer(delta)
+                    else:
                         kinds |= _rarer(delta)
                 if choice.get("finish_reason"):
                     kinds |= FINISH
         if data.get("usage"):
             kinds |= USAGE
-        if data.get("error"):
+        if "error" in data and data["error"]:  # noqa: RUF019 - cheaper than get, and it is not there
             kinds |= ERROR
-        if not choices and not kinds:
+        if not kinds and not choices:
             kinds = EMPTY
     except (msgspec.MsgspecError, ValueError, AttributeError, TypeError, RecursionError):
         return _odd_chunk(raw)
-    return Chunk(raw, data, kinds)
+    return _new(Chunk, (raw, data, kinds))
 
+
+_new = tuple.__new__
 
 _RARE: Final = (
+    ("role", ROLE),
+    ("tool_calls", TOOL),
     ("reasoning_content", REASONING),
     ("reasoning", REASONING),
     ("reasoning_details", REASONING),
