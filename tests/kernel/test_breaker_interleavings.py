@@ -15,6 +15,7 @@ import pytest
 from failsoft.kernel.breaker import Admission, Breaker, BreakerPolicy, BreakerState, ProbeCap
 
 CLOSED, OPEN, HALF_OPEN = BreakerState.CLOSED, BreakerState.OPEN, BreakerState.HALF_OPEN
+CALLS, LATEST = 3, 1.0
 ENDS = ("ok", "failed", "timeout", "neutral")
 RULES: dict[str, Any] = {
     "failure_ratio": None,
@@ -23,7 +24,6 @@ RULES: dict[str, Any] = {
     "open_jitter": 0.0,
     "open_for": 1.0,
     "open_max": 1.0,
-    "probe_lease": 2.0,
     "inflight_age": 0.5,
 }
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -46,7 +46,11 @@ class Half(random.Random):
 
 
 HALF = Half()
-POLICIES = [BreakerPolicy(**{**RULES, **settings}) for settings in SETTINGS.values()]
+POLICIES = [
+    BreakerPolicy(**{**RULES, **settings, "probe_lease": lease})
+    for settings in SETTINGS.values()
+    for lease in (1.0, 2.0)
+]
 
 
 def policy_at(index):
@@ -227,13 +231,17 @@ def start(settings, state):
 
 
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
-@pytest.mark.parametrize(("state", "calls", "latest"), [(CLOSED, 3, 1.0), (OPEN, 3, 2.0)], ids=["closed", "open"])
-def test_every_interleaving_of_three_calls(settings, state, calls, latest):
-    first = start(settings, state).frozen()
+@pytest.mark.parametrize(
+    ("state", "probe_lease"),
+    [(CLOSED, 2.0), (OPEN, 2.0), (OPEN, 1.0)],
+    ids=["closed", "leases outlive their round", "leases expire with it"],
+)
+def test_every_interleaving_of_three_calls(settings, state, probe_lease):
+    first = start({**settings, "probe_lease": probe_lease}, state).frozen()
     seen, to_visit, reached = {first}, [first], set()
     while to_visit:
         frozen = to_visit.pop()
-        for move, arguments in moves(Node.thawed(frozen), calls, latest):
+        for move, arguments in moves(Node.thawed(frozen), CALLS, LATEST):
             node = Node.thawed(frozen)
             generation = node.breaker.generation
             move(node, *arguments)
