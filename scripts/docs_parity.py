@@ -7,6 +7,7 @@ Generated, between marks in a page (text around them is written by people):
   docs/errors.md          every error: code, family, HTTP status, whether trying later may help
   docs/configuration.md   every key: default, unit, scope
   docs/cli.md             every command and option
+  docs/failures.md        every failure of a model and what is done about it
 
 Compared: `failsoft …` commands and options and `make …` targets wherever a page shows them; links and their
 anchors; every public name of the package has a docstring.
@@ -230,12 +231,29 @@ def cli_problems() -> Iterator[str]:
                 yield f"`{path} {p.opts[0]}` has no help text"
 
 
+# --- failures of models ------------------------------------------------------------------------------------
+
+
+def failures_page() -> str:
+    """The table of symptoms and readings."""
+    head, *rows = attribute("failsoft.models.failure_table", "markdown_rows")()
+    return table(head, rows)
+
+
+def failures_problems() -> Iterator[str]:
+    """The client never sees another status than these."""
+    for name, row in attribute("failsoft.models.failure_table", "ROWS").items():
+        if row.status not in {400, 429, 499, 502, 503, 504}:
+            yield f"model failure {name} has status {row.status}"
+
+
 # --- pages -------------------------------------------------------------------------------------------------
 
 PAGES: dict[str, tuple[str, Callable[[], str], Callable[[], Iterator[str]]]] = {
     "docs/errors.md": ("Errors", errors_page, errors_problems),
     "docs/configuration.md": ("Configuration", configuration_page, configuration_problems),
     "docs/cli.md": ("Command line", cli_page, cli_problems),
+    "docs/failures.md": ("How failures of models are read", failures_page, failures_problems),
 }
 
 
