@@ -279,12 +279,12 @@ def test_a_loop_of_another_kind_is_watched_too(locked):
             culprit(0.5)
 
     async def main() -> None:
-        async with Watched() as watched:
+        async with Watched(threshold=0.2) as watched:
             await asyncio.sleep(0.2)
             assert watched.events == []
             asyncio.get_running_loop().call_soon(block)
             event = await watched.stall()
-            assert 0.4 < event.data.seconds < 0.6 + 0.2
+            assert 0.25 < event.data.seconds < 0.8
             assert any(frame.endswith(".block") for frame in event.data.stack) or locked
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -300,7 +300,7 @@ async def test_watching_an_idle_loop_costs_next_to_nothing():
         clock = time.pthread_getcpuclockid(thread.ident)
         began = time.clock_gettime(clock)
         await asyncio.sleep(1.0)
-        assert time.clock_gettime(clock) - began < 0.01  # 1 %: of a machine that may be very busy; usually 0.03 %
+        assert time.clock_gettime(clock) - began < 0.01  # 1 %, for the machine may be very busy
 
 
 @pytest.mark.parametrize("wrong", [{"threshold": 0.0}, {"depth": 0}])
