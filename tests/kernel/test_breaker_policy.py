@@ -102,6 +102,18 @@ def test_strict_opens_before_patient_does_and_probes_sooner():
     assert patient.probes == 1
 
 
+def test_the_open_time_doubles_each_time():
+    policy = BreakerPolicy(open_for=1.0, open_max=1000.0, open_jitter=0.0)
+    assert [policy.open_time(rounds, random.Random(1)) for rounds in range(6)] == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0]
+
+
+def test_the_default_figures_are_those_documented():
+    assert dataclasses.astuple(BreakerPolicy()) == (
+        *(10.0, 20, None, 0.5, None, None, None, None, 5, 10, None),
+        *(5.0, 60.0, 0.5, 3, 3, 30.0, 5.0),
+    )
+
+
 @pytest.mark.parametrize("name", ["A", "B", "C", "D", "E", "strict", "patient"])
 def test_every_preset_staggers_its_opening(name):
     policy, rng = breaker_preset(name), random.Random(1)
