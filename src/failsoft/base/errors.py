@@ -53,12 +53,18 @@ __all__ = [
 ]
 
 
+PRIVATE_DETAILS = frozenset({"exception", "message", "output", "traceback"})
+"""Keys of ``details`` that stay in the process: what a tool's code printed or raised may hold what clients must not
+see.
+"""
+
+
 class FailsoftError(Exception):
     """The root of all errors raised by Failsoft.
 
     Class attributes ``type``, ``code``, ``status`` and ``retryable`` are stable and documented in ``docs/errors.md``.
     Instances add ``param`` (the offending key, field or flag), ``downstream``, ``retry_after`` (seconds) and ``run_id``
-    where they are known, and ``details`` (plain data for machines).
+    where they are known, and ``details`` (plain data for machines; :data:`PRIVATE_DETAILS` never reach a client).
     """
 
     type: ClassVar[str] = "internal_error"
@@ -103,8 +109,9 @@ class FailsoftError(Exception):
         }
         if self.downstream is not None:
             body["downstream"] = self.downstream
-        if self.details:
-            body["details"] = dict(self.details)
+        details = {name: value for name, value in self.details.items() if name not in PRIVATE_DETAILS}
+        if details:
+            body["details"] = details
         return {"error": body}
 
     def __repr__(self) -> str:
