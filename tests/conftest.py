@@ -68,6 +68,30 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
 # --- what is refused ---------------------------------------------------------------------------------------
 
 
+class Audit:
+    """The session's one audit hook: the interpreter calls it for every ``id()`` and unpickled name, so it only looks up
+    whether anybody cares.
+    """
+
+    def __init__(self) -> None:
+        self._listeners: dict[str, Callable[[str, tuple[Any, ...]], None]] = {}
+        find = self._listeners.get
+
+        def hook(event: str, args: tuple[Any, ...]) -> None:
+            listener = find(event)
+            if listener is not None:
+                listener(event, args)
+
+        sys.addaudithook(hook)
+
+    def listen(self, listener: Callable[[str, tuple[Any, ...]], None], *events: str) -> None:
+        """One listener per event."""
+        self._listeners.update(dict.fromkeys(events, listener))
+
+    def pytest_unconfigure(self) -> None:
+        self._listeners.clear()  # an audit hook cannot be removed
+
+
 class Refusals:
     """What was refused during the current test phase; makes the test fail even if the error was swallowed."""
 
@@ -114,21 +138,17 @@ class Network:
         "socket.gethostbyaddr": 0,
     }
 
-    def __init__(self, refusals: Refusals) -> None:
+    def __init__(self, refusals: Refusals, audit: Audit) -> None:
         self.refusals = refusals
-        self.active = True
-        sys.addaudithook(self._audit)
-
-    def pytest_unconfigure(self) -> None:
-        self.active = False  # an audit hook cannot be removed
+        audit.listen(self._audit, *self.HOST_ARGUMENT)
 
     def _audit(self, event: str, args: tuple[Any, ...]) -> None:
-        if self.active and (index := self.HOST_ARGUMENT.get(event)) is not None:
-            address = args[index]
-            host = address[0] if isinstance(address, tuple) else address if index == 0 else None
-            if host is not None and not self._is_loopback(host):
-                self.refusals.seen.append(f"{event} to {host!r}, which is not loopback")
-                raise NetworkRefusedError(self.refusals.seen[-1])
+        index = self.HOST_ARGUMENT[event]
+        address = args[index]
+        host = address[0] if isinstance(address, tuple) else address if index == 0 else None
+        if host is not None and not self._is_loopback(host):
+            self.refusals.seen.append(f"{event} to {host!r}, which is not loopback")
+            raise NetworkRefusedError(self.refusals.seen[-1])
 
     @staticmethod
     def _is_loopback(host: str | bytes) -> bool:
@@ -158,7 +178,7 @@ class Blocking:
     # writing to a file, begins with opening it, which is seen below.
     NOT_REPLACED = ("io.BufferedWriter.write", "io.TextIOWrapper.write")
 
-    def __init__(self, refusals: Refusals) -> None:
+    def __init__(self, refusals: Refusals, audit: Audit) -> None:
         class RecordedBlockingError(blockbuster.BlockingError):
             def __init__(self, func: str) -> None:
                 super().__init__(func)
@@ -174,11 +194,11 @@ class Blocking:
                 function.can_block_in(file, caller)
         self.detector.activate()
         self.active = True
-        sys.addaudithook(self._audit)
+        audit.listen(self._audit, "open")
 
     def _audit(self, event: str, args: tuple[Any, ...]) -> None:
         """The detector does not see that a file is opened; the interpreter does."""
-        if event != "open" or not self.active or isinstance(args[0], int) or asyncio._get_running_loop() is None:
+        if not self.active or isinstance(args[0], int) or asyncio._get_running_loop() is None:
             return
         frame: FrameType | None = sys._getframe()
         while frame is not None:
@@ -212,6 +232,6 @@ class Blocking:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Put the guards up for the whole session."""
-    refusals = Refusals()
-    for guard in (refusals, Network(refusals), Blocking(refusals)):
+    refusals, audit = Refusals(), Audit()
+    for guard in (refusals, audit, Network(refusals, audit), Blocking(refusals, audit)):
         config.pluginmanager.register(guard)
