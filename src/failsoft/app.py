@@ -17,12 +17,13 @@ import socket
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from failsoft.base.clock import Sources
 from failsoft.base.errors import BadInput, FailsoftError, IdempotencyConflict, QueueFull
 from failsoft.base.events import EventBus
 from failsoft.base.messages import Message
+from failsoft.base.transport import Transport
 from failsoft.config import Settings
 from failsoft.kernel.deadline import remaining
 from failsoft.kernel.guard import Guard, Kernel
@@ -38,6 +39,9 @@ from failsoft.runs.runners import TaskRunner
 from failsoft.stores.memory import MemoryStore
 from failsoft.stores.protocols import RunStore
 from failsoft.tools.stale import StaleResults
+
+if TYPE_CHECKING:
+    from failsoft.models.gateway import Gateway
 
 __all__ = ["App", "AppStatistics"]
 
@@ -97,6 +101,9 @@ class App:
         self._recorder: Recorder | None = None
         self._parts: RunParts | None = None
         self._closing = False
+        self._transport: Transport | None = None
+        self.gateway: Gateway | None = self._made_gateway()
+        """The model gateway, when models are configured."""
         self._guards()
 
     def _guards(self) -> None:
@@ -105,6 +112,15 @@ class App:
             for spec in agent.tools.specs:
                 default = "external" if spec.kind == "external" else "core"
                 self.kernel.guard(spec.downstream, self.settings.policy(spec.downstream, default=default))
+
+    def _made_gateway(self) -> Gateway | None:
+        if not (self.settings.models or self.settings.keys):
+            return None
+        from failsoft.models.aiohttp_transport import AiohttpTransport
+        from failsoft.models.gateway import Gateway
+
+        self._transport = AiohttpTransport(connections=self.settings.gateway.connections)
+        return Gateway(self.settings.aliases(), self.kernel, self._transport, sources=self.sources)
 
     # --- life ------------------------------------------------------------------------------------------------------
 
@@ -171,6 +187,8 @@ class App:
             finally:
                 await crew.aclose()
                 await self.kernel.aclose()
+                if self._transport is not None:
+                    await self._transport.aclose()
                 if self._own_store and self.store is not None:
                     await self.store.aclose()
 

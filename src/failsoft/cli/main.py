@@ -115,6 +115,12 @@ def serve(
     port: Annotated[int | None, typer.Option(help="The port; 0 takes a free one. Default: `server.port`.")] = None,
     data: Data = None,
     fault: Fault = None,
+    gateway: Annotated[
+        bool,
+        typer.Option(
+            "--gateway", help="Serve the model gateway alone. Default: when the settings have `models` and no agent."
+        ),
+    ] = False,
     json_: Json = False,
     config: Config = None,
 ) -> None:
@@ -128,6 +134,14 @@ def serve(
 
     With --json the address is printed as one JSON object as soon as it listens.
     """  # noqa: D301 - \b keeps the lines as they are
+    from failsoft.cli.gateway import run_alone, wanted_alone
+
+    flags = {"server.host": host, "server.port": port}
+    if not (data or fault) and (settings := wanted_alone(config, flags, asked=gateway)) is not None:
+        raise typer.Exit(run_alone(settings, as_json=json_))
+    if gateway:
+        raise typer.BadParameter("the gateway alone takes neither --data nor --fault", param_hint="--gateway")
+
     from failsoft.cli.serve import run
 
     raise typer.Exit(run(host=host, port=port, data=data, fault=fault, as_json=json_, config=config))

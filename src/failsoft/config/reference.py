@@ -73,7 +73,8 @@ def _section(annotation: Any) -> tuple[type[BaseModel] | None, bool]:
             if found is not None:
                 return found, many
     if get_origin(annotation) is dict:
-        return get_args(annotation)[1], True
+        found = get_args(annotation)[1]
+        return (found, True) if isinstance(found, type) and issubclass(found, BaseModel) else (None, False)
     return None, False
 
 
@@ -84,7 +85,14 @@ def _type_name(field: FieldInfo) -> str:
     text = str(field.annotation)
     if options := re.search(r"Literal\[([^]]*)\]", text):
         return " | ".join(part.strip(" '") for part in options[1].split(","))
-    for mark, name in (("Secret", "secret"), ("tuple", "list of paths"), ("Path", "path"), ("bool", "true | false")):
+    for mark, name in (
+        ("dict", "names and texts"),
+        ("Secret", "secret"),
+        ("tuple[str", "list of names"),
+        ("tuple", "list of paths"),
+        ("Path", "path"),
+        ("bool", "true | false"),
+    ):
         if mark in text:
             return name
     return "number" if "int" in text or "float" in text else "text"
@@ -92,7 +100,7 @@ def _type_name(field: FieldInfo) -> str:
 
 def _default(field: FieldInfo) -> str:
     value = field.get_default(call_default_factory=True)
-    if value is None:
+    if field.is_required() or value is None or value in ("", {}):
         return "–"
     if isinstance(value, bool):
         return str(value).lower()

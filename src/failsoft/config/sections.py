@@ -11,9 +11,12 @@ from typing import Literal
 from pydantic import Field, SecretStr, model_validator
 
 from failsoft.base.errors import ConfigError
+from failsoft.config.access import KeySettings
 from failsoft.config.downstreams import DownstreamSettings
 from failsoft.config.keys import Seconds, Section, key
+from failsoft.config.models import AliasSettings, GatewaySettings
 from failsoft.kernel.policy import Policy, preset
+from failsoft.models.routes import Alias
 
 __all__ = ["ModelSettings", "RunSettings", "ServerSettings", "Settings"]
 
@@ -93,6 +96,11 @@ class Settings(Section):
     downstreams: dict[str, DownstreamSettings] = Field(
         default_factory=dict, description="How each downstream is guarded, by its name."
     )
+    gateway: GatewaySettings = Field(default_factory=GatewaySettings, description="The model gateway's door.")
+    models: dict[str, AliasSettings] = Field(
+        default_factory=dict, description="The models that the gateway serves, by the name clients use."
+    )
+    keys: dict[str, KeySettings] = Field(default_factory=dict, description="API keys, by a name for each.")
     data: tuple[Path, ...] = key(
         (), "CSV or Parquet files that the analyst answers from; relative to the file. None: the flights of 2013.",
         scope="process",
@@ -102,6 +110,10 @@ class Settings(Section):
         "Where loaded data is kept. Default: `failsoft` in `XDG_CACHE_HOME`, else in `~/.cache`.",
         scope="process",
     )
+
+    def aliases(self) -> tuple[Alias, ...]:
+        """The models that the gateway serves."""
+        return tuple(section.alias(name) for name, section in self.models.items())
 
     def policy(self, downstream: str, *, default: str = "external") -> Policy:
         """How `downstream` is guarded: its preset (`default` when it has no section) with its own keys over it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import Any, Literal, NamedTuple
 
 __all__ = ["CacheStatus", "CallRecord", "RouteTried"]
@@ -25,7 +26,8 @@ class CallRecord:
 
     ``route`` and ``model`` are those that answered. ``limits`` says what set the limits of the last attempt (first
     content, idle, total), ``fired`` which limit ended an attempt. ``queue``, ``first`` and ``decode`` split the
-    serving attempt's time.
+    serving attempt's time. ``own`` is our own part of the time so far, in seconds of the process's clock; ``mark``
+    is where its present stretch began, 0 while an upstream or a queue is waited for.
     """
 
     alias: str
@@ -51,6 +53,19 @@ class CallRecord:
     code: str | None = None
     seam: bool = False
     tokens: float = 0.0
+    own: float | None = None
+    mark: float = 0.0
+
+    def away(self) -> None:
+        """From here on somebody else is waited for."""
+        if self.mark:
+            self.own = (self.own or 0.0) + perf_counter() - self.mark
+            self.mark = 0.0
+
+    def back(self) -> None:
+        """From here on the time is ours."""
+        if not self.mark:
+            self.mark = perf_counter()
 
     @property
     def seconds(self) -> float:

@@ -15,18 +15,12 @@ from failsoft.app import App
 from failsoft.base.clock import Sources
 from failsoft.server.downstreams import downstreams_view
 from failsoft.server.errors import install_errors
+from failsoft.server.listening import Readiness
 from failsoft.server.requests import request_id
 from failsoft.server.routes import PlainRoute
 from failsoft.server.runs_api import runs_router
 
-__all__ = ["Readiness", "make_api", "openapi"]
-
-
-class Readiness:
-    """Whether new requests are welcome; ``why`` says why not."""
-
-    def __init__(self) -> None:
-        self.why: str | None = None
+__all__ = ["make_api", "openapi"]
 
 
 def make_api(app: App, readiness: Readiness | None = None) -> ASGIApp:

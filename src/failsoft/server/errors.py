@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -11,6 +10,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from failsoft.base.errors import FailsoftError, InternalError
+from failsoft.server.refusals import BodyTooLarge, RequestTimeout, error_body
 
 __all__ = ["BodyTooLarge", "RequestTimeout", "error_body", "error_response", "install_errors"]
 
@@ -18,32 +18,6 @@ _CODES = {
     404: ("not_found", "not_found", "no such path"),
     405: ("invalid_request", "method_not_allowed", "this path does not take that method"),
 }
-
-
-class BodyTooLarge(FailsoftError):
-    """The request's body is over the limit; it was not read."""
-
-    type = "invalid_request"
-    code = "body_too_large"
-    status = 413
-
-
-class RequestTimeout(FailsoftError):
-    """The client did not send its request's body in time."""
-
-    type = "invalid_request"
-    code = "request_timeout"
-    status = 408
-    retryable = True
-
-
-def error_body(kind: str, code: str, message: str, *, param: str | None = None) -> dict[str, Any]:
-    """The body of an error that no exception of ours stands for."""
-    return {
-        "error": {
-            "type": kind, "code": code, "message": message, "param": param, "run_id": None, "retry_after": None,
-        }
-    }  # fmt: skip
 
 
 def error_response(error: FailsoftError) -> JSONResponse:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from failsoft.server.errors import error_body
+from failsoft.server.refusals import error_body
 
-__all__ = ["bounded_protocol"]
+__all__ = ["Link", "bounded_protocol"]
 
 HEADER_SECONDS = 10.0
 """How long a client may take from connecting, or from a first byte, to the end of its headers."""
@@ -24,8 +25,43 @@ LINGER_SECONDS = 0.5
 _REASONS = {400: b"Bad Request", 408: b"Request Timeout", 431: b"Request Header Fields Too Large"}
 
 
+class Link:
+    """What an application may know of the connection of its request, as ``scope["extensions"]["failsoft.link"]``.
+
+    ASGI tells that a client has gone only to a task that waits for it, and has no word for closing at once.
+    """
+
+    __slots__ = ("_cycle", "_protocol")
+
+    def __init__(self, protocol: _BoundedProtocol) -> None:
+        self._protocol = protocol
+        self._cycle = protocol.cycle
+
+    @property
+    def body_is_here(self) -> bool:
+        """Whether the whole body has arrived."""
+        return not self._cycle.more_body
+
+    def watch(self, gone: Callable[[], None]) -> None:
+        """Calls `gone` when the client goes before its response is complete; at once if it has gone already."""
+        if self._cycle.disconnected:
+            gone()
+            return
+        self._protocol.gone = gone
+        self._protocol.flow.resume_reading()  # an end that is not read is not seen
+
+    def unwatch(self) -> None:
+        """Ends the watch."""
+        self._protocol.gone = None
+
+    def abort(self) -> None:
+        """Closes the connection at once, whatever was not sent."""
+        self._protocol.transport.abort()
+
+
 class _BoundedProtocol(HttpToolsProtocol):
     max_headers = 32_768
+    gone: Callable[[], None] | None = None
 
     _head_bytes = 0
     _in_head = True
@@ -39,6 +75,8 @@ class _BoundedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_head_timer()
         super().connection_lost(exc)
+        if self.gone is not None:
+            self.gone()
 
     def data_received(self, data: bytes) -> None:
         if self._refused or self.transport.is_closing():
@@ -53,19 +91,27 @@ class _BoundedProtocol(HttpToolsProtocol):
                     431, "headers_too_large", f"the request line and headers are over {self.max_headers} bytes"
                 )
                 return
-            if self._head_timer is None:
-                self._head_timer = self.loop.call_later(HEADER_SECONDS, self._too_slow)
         super().data_received(data)
+        if self._in_head and self._head_bytes and self._head_timer is None and not self._refused:
+            self._head_timer = self.loop.call_later(HEADER_SECONDS, self._too_slow)  # most heads come whole
 
     def on_headers_complete(self) -> None:
         self._in_head = False
         self._stop_head_timer()
         super().on_headers_complete()
+        # Its task begins in the loop's next pass.
+        self.scope["extensions"] = {"failsoft.link": Link(self)}  # type: ignore[dict-item]  # ASGI lets it be anything
 
     def on_message_complete(self) -> None:
         self._in_head = True
         self._head_bytes = 0
         super().on_message_complete()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Also of clients that do not read the answer they asked for."""
+        if not self.transport.is_closing() and self.transport.get_write_buffer_size() > 0:
+            self.transport.abort()
+        super().timeout_keep_alive_handler()
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(400, "malformed_request", "this is not HTTP/1.1")

@@ -1,110 +1,53 @@
-"""Listening: uvicorn with uvloop and httptools, our bounds on what clients may send, and an end that drains.
-
-On SIGTERM or Ctrl-C no new connection is taken, running requests may finish for ``server.drain`` seconds, then
-their runs are cancelled, which answers those who still wait.
-"""
+"""The server of a whole app: runs, and the model gateway in front when models are configured."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import errno
 import socket
 from collections.abc import Callable
-from typing import Any
-
-import uvicorn
 
 from failsoft.app import App
-from failsoft.base.errors import BadInput
-from failsoft.server.asgi import Readiness, make_api
-from failsoft.server.protocol import bounded_protocol
+from failsoft.server.asgi import make_api
+from failsoft.server.auth import KeyRing
+from failsoft.server.call_log import CallLog
+from failsoft.server.listening import Listening, Readiness, listen_on, loop_factory
+from failsoft.server.openai_api import OpenAIApi
+from failsoft.server.plain import ASGIApp
 
 __all__ = ["HttpServer", "listen_on", "loop_factory"]
 
-_LAST_WORDS = 5.0
-"""Seconds that responses have after their runs were cancelled at the end of draining."""
 
-
-def listen_on(host: str, port: int) -> socket.socket:
-    """A listening socket; raises :class:`~failsoft.base.errors.BadInput` naming the flag when it cannot be had."""
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
-        return socket.create_server((host, port), family=family, backlog=2048, dualstack_ipv6=False)
-    except socket.gaierror:
-        raise BadInput(f"--host: {host!r} is no address of this machine", param="host") from None
-    except OSError as error:
-        param = "host" if error.errno == errno.EADDRNOTAVAIL else "port"
-        raise BadInput(f"--{param}: cannot listen on {host}:{port}: {error.strerror}", param=param) from None
-
-
-class HttpServer(uvicorn.Server):
+class HttpServer(Listening):
     """Serves one app on one socket, until :meth:`stop` or a signal ends it gracefully."""
 
     def __init__(self, app: App, sock: socket.socket, *, on_listening: Callable[[str], None] | None = None) -> None:
-        settings = app.settings.server
+        settings = app.settings
+        readiness = Readiness()
+        application: ASGIApp = make_api(app, readiness)
         self._app = app
-        self._sock = sock
-        host, port = sock.getsockname()[:2]
-        self.address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-        """Where it listens, as a URL."""
-        self._readiness = Readiness()
-        self._on_listening = on_listening
-        super().__init__(
-            uvicorn.Config(
-                make_api(app, self._readiness),
-                http=bounded_protocol(settings.max_headers),
-                ws="none",
-                lifespan="off",
-                access_log=False,
-                log_config=None,
-                server_header=False,
-                timeout_keep_alive=30,
-                timeout_graceful_shutdown=int(settings.drain + _LAST_WORDS),
+        self.openai: OpenAIApi | None = None
+        """The gateway's routes, when models or keys are configured."""
+        if app.gateway is not None:
+            self.openai = application = OpenAIApi(
+                app.gateway,
+                application,
+                settings=settings.gateway,
+                ring=KeyRing(settings.keys),
+                log=CallLog.named(settings.gateway.log),
             )
+        super().__init__(
+            application, sock, settings.server, readiness=readiness, cut=self._cut_all, on_listening=on_listening
         )
 
     async def serve_until_stopped(self) -> None:
         """Serves until :meth:`stop` or a signal; returns when everything has been answered or cancelled."""
-        await self.serve(sockets=[self._sock])
-
-    def stop(self) -> None:
-        """Begins the graceful end; the second time, the quick one."""
-        self.force_exit = self.should_exit
-        self.should_exit = True
-
-    def capture_signals(self) -> contextlib.AbstractContextManager[None]:  # type: ignore[override]  # a generator there
-        """Leaves signals to whoever runs the process."""
-        return contextlib.nullcontext()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Starts listening and says so."""
-        await super().startup(sockets)
-        if self._on_listening is not None:
-            self._on_listening(self.address)
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Drains, then cancels what still runs."""
-        self._readiness.why = "shutting down"
-        timer = asyncio.get_running_loop().call_later(self._app.settings.server.drain, self._cancel_all)
         try:
-            await super().shutdown(sockets)
+            await super().serve_until_stopped()
         finally:
-            timer.cancel()
+            if self.openai is not None:
+                self.openai.close()
 
-    def _cancel_all(self) -> None:
+    def _cut_all(self) -> None:
         for run in self._app.runs:
             run.cancel()
-
-    def __repr__(self) -> str:
-        return f"<HttpServer {self.address} {'stopping' if self.should_exit else 'serving'}>"
-
-
-def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    """A maker of event loops: uvloop's where it is installed, else asyncio's."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop
-    factory: Callable[[], Any] = uvloop.new_event_loop
-    return factory
+        if self.openai is not None:
+            self.openai.cut()

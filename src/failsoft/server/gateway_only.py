@@ -1,0 +1,82 @@
+"""The model gateway by itself: nothing of runs, tools, data or a web framework is loaded."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Callable
+
+import msgspec
+
+from failsoft.config.sections import Settings
+from failsoft.kernel.guard import Kernel
+from failsoft.models.aiohttp_transport import AiohttpTransport
+from failsoft.models.gateway import Gateway
+from failsoft.server.auth import KeyRing
+from failsoft.server.call_log import CallLog
+from failsoft.server.downstreams import downstreams_view
+from failsoft.server.listening import Listening, Readiness
+from failsoft.server.openai_api import OpenAIApi
+from failsoft.server.plain import Receive, Scope, Send, send_body
+from failsoft.server.refusals import error_body
+
+__all__ = ["gateway_server"]
+
+_encode = msgspec.json.Encoder().encode
+
+
+@contextlib.asynccontextmanager
+async def gateway_server(
+    settings: Settings,
+    sock: socket.socket,
+    *,
+    kernel: Kernel | None = None,
+    on_listening: Callable[[str], None] | None = None,
+) -> AsyncIterator[Listening]:
+    """A server for the settings' models on `sock`; ``await server.serve_until_stopped()`` runs it."""
+    kernel = kernel or Kernel()
+    transport = AiohttpTransport(connections=settings.gateway.connections)
+    gateway = Gateway(settings.aliases(), kernel, transport)
+    readiness = Readiness()
+    api = OpenAIApi(
+        gateway,
+        _Rest(kernel, readiness, list(gateway.aliases)),
+        settings=settings.gateway,
+        ring=KeyRing(settings.keys),
+        log=CallLog.named(settings.gateway.log),
+    )
+    try:
+        yield Listening(api, sock, settings.server, readiness=readiness, cut=api.cut, on_listening=on_listening)
+    finally:
+        api.close()
+        await kernel.aclose()
+        await transport.aclose()
+
+
+class _Rest:
+    """What there is beside the OpenAI routes: health and downstreams."""
+
+    def __init__(self, kernel: Kernel, readiness: Readiness, models: list[str]) -> None:
+        self._kernel = kernel
+        self._readiness = readiness
+        self._models = models
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        status, body = 200, {}
+        path = scope["path"]
+        if scope["method"] != "GET":
+            status, body = 404, error_body("not_found", "not_found", "no such path")
+        elif path == "/health/liveness":
+            body = {"status": "alive"}
+        elif path == "/health/readiness":
+            if self._readiness.why is not None:
+                status, body = 503, {"status": "not_ready", "why": self._readiness.why}
+            else:
+                body = {"status": "ready", "models": self._models}
+        elif path == "/v1/downstreams":
+            body = downstreams_view(self._kernel)
+        else:
+            status, body = 404, error_body("not_found", "not_found", "no such path")
+        await send_body(send, status, _encode(body), [])

@@ -1,0 +1,124 @@
+"""Bodies and answers in plain ASGI, for the paths on which a framework would cost more than the work."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any, Final
+
+from failsoft.base.errors import FailsoftError
+from failsoft.models.wire import error_body
+from failsoft.server.protocol import Link
+from failsoft.server.refusals import BodyTooLarge, RequestTimeout
+
+__all__ = [
+    "ASGIApp",
+    "Headers",
+    "Message",
+    "Receive",
+    "Scope",
+    "Send",
+    "error_headers",
+    "read_body",
+    "send_body",
+    "send_error",
+]
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
+Headers = list[tuple[bytes, bytes]]
+
+_DISCARDED_BYTES: Final = 4 << 20
+_DISCARDED_SECONDS: Final = 1.0
+"""How much of a body that is too large is read and thrown away, so that its sender gets to see the answer."""
+
+
+async def read_body(
+    receive: Receive, headers: Mapping[bytes, bytes], *, limit: int, within: float, link: Link | None
+) -> bytes:
+    """The request's whole body. Raises :class:`BodyTooLarge` over `limit` bytes, without keeping them, and
+    :class:`RequestTimeout` when it is not there `within` seconds.
+    """
+    declared = headers.get(b"content-length")
+    if declared is not None and (not declared.isdigit() or int(declared) > limit):
+        if b"expect" not in headers:  # else it waits for a word before it sends
+            await _discard(receive)
+        raise _too_large(limit)
+    if link is not None and link.body_is_here:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise _gone()
+        body: bytes = message.get("body", b"")
+        if not message.get("more_body"):
+            if len(body) > limit:
+                raise _too_large(limit)
+            return body
+    else:
+        body = b""
+    try:
+        async with asyncio.timeout(within):
+            return await _rest(receive, body, limit)
+    except TimeoutError:
+        raise RequestTimeout(f"the body did not come within {within:g} s") from None
+
+
+async def _rest(receive: Receive, begun: bytes, limit: int) -> bytes:
+    body = bytearray(begun)
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise _gone()
+        body += message.get("body", b"")
+        if len(body) > limit:
+            body.clear()
+            await _discard(receive)
+            raise _too_large(limit)
+        if not message.get("more_body"):
+            return bytes(body)
+
+
+async def _discard(receive: Receive) -> None:
+    seen = 0
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_DISCARDED_SECONDS):
+            while seen <= _DISCARDED_BYTES:
+                message = await receive()
+                if message["type"] == "http.disconnect" or not message.get("more_body"):
+                    return
+                seen += len(message.get("body", b""))
+
+
+def _too_large(limit: int) -> BodyTooLarge:
+    return BodyTooLarge(f"the body is over {limit} bytes", param="body", details={"limit_bytes": limit})
+
+
+def _gone() -> RequestTimeout:
+    return RequestTimeout("the client went away before its body was complete")
+
+
+async def send_body(send: Send, status: int, body: bytes, headers: Headers, kind: bytes = b"application/json") -> None:
+    """A whole response."""
+    headers.append((b"content-type", kind))
+    headers.append((b"content-length", b"%d" % len(body)))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+def error_headers(error: FailsoftError) -> Headers:
+    """What an error's response says in its headers: when to come back, and whether the connection is over."""
+    headers: Headers = []
+    if error.retry_after is not None and math.isfinite(error.retry_after):
+        headers.append((b"retry-after", b"%d" % max(1, math.ceil(error.retry_after))))
+    if isinstance(error, BodyTooLarge | RequestTimeout):
+        headers.append((b"connection", b"close"))  # the rest of the body is not read
+    return headers
+
+
+async def send_error(send: Send, error: FailsoftError, headers: Headers, *, code: str | None = None) -> None:
+    """An error in OpenAI's shape."""
+    await send_body(send, error.status, error_body(error, code=code), headers + error_headers(error))
