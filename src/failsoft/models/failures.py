@@ -514,7 +514,8 @@ def _error(
     status: int | None,
 ) -> FailsoftError:
     """The error of a row: the one that was seen, if its status is right already, else one made of it."""
-    if error is not None and error.status == row.status and row.name != "unexpected":
+    known = error is not None and (row.name != "unexpected" or error.details.get("symptom") == row.name)
+    if error is not None and known and error.status == row.status:  # the text of an unknown error stays here
         return error
     message, param = row.message, None
     details: dict[str, Any] = {"symptom": row.name}
@@ -523,7 +524,7 @@ def _error(
     if error is not None:
         details = {**error.details, **details}
         param = error.param
-        message = error.message if row.quote else f"{row.message} ({error.code})"
+        message = error.message if row.quote else row.message
         downstream = error.downstream or downstream
     elif upstream:
         code = upstream.get("code") or upstream.get("type")
