@@ -44,7 +44,9 @@ def ended(
         else:
             error = own_cancel(error)
     if outside or isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
-        guard.settle(ticket, Counts.NEUTRAL, now, size, cut=not ticket.stalled, code="cancelled")
+        # the scope's own alarm may come from outside together with the ticket's: that does not excuse a slow downstream
+        counts = Counts.TIMEOUT if _blamed(guard, ticket, now) else Counts.NEUTRAL
+        guard.settle(ticket, counts, now, size, cut=not ticket.stalled, code="cancelled")
         assert error is not None
         raise error
     if ticket.fired or (error is None and now > ticket.when):
@@ -65,6 +67,13 @@ def ended(
     return Failure(raised, verdict)
 
 
+def _blamed(guard: Guard, ticket: Ticket, now: float) -> bool:
+    """Whether the downstream had the whole limit that fired, or was slow already."""
+    if not ticket.fired or ticket.stalled:
+        return False
+    return not ticket.cut_short or now - ticket.since >= guard.hung_after
+
+
 def _limit_passed(guard: Guard, ticket: Ticket, now: float, size: float) -> Failure | None:
     """The attempt's limit fired, or its result came after it. None: only the loop was late, the value may be used.
 
@@ -77,7 +86,6 @@ def _limit_passed(guard: Guard, ticket: Ticket, now: float, size: float) -> Fail
     which = ticket.limit if ticket.fired else ticket.scope.limit
     error = LIMIT_ERRORS[which](f"{guard.name}: the {which} limit passed after {seconds:.3f} s", downstream=guard.name)
     cut = bool(ticket.fired) and not ticket.stalled
-    blamed = cut and (not ticket.cut_short or seconds >= guard.hung_after)
-    counts = Counts.TIMEOUT if blamed else Counts.NEUTRAL
+    counts = Counts.TIMEOUT if _blamed(guard, ticket, now) else Counts.NEUTRAL
     guard.settle(ticket, counts, now, size, cut=cut, code=error.code)
     return Failure(error, Verdict(counts, retry=which == "attempt", error=error))
