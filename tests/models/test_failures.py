@@ -4,6 +4,7 @@ import asyncio
 import json
 import socket
 import ssl
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -372,7 +373,9 @@ def test_the_classifier_gives_guards_the_same_reading():
 # --- totality ------------------------------------------------------------------------------------------------------
 
 WORDS = st.sampled_from(["error", "code", "type", "message", "choices", "detail", "object", "quota", "context length"])
-VALUES = st.none() | st.integers() | st.text(max_size=5) | WORDS | st.just([]) | st.just({}) | st.just([{}])
+VALUES: st.SearchStrategy[Any] = (
+    st.none() | st.integers() | st.text(max_size=5) | WORDS | st.just([]) | st.just({}) | st.just([{}])
+)
 BODIES = st.dictionaries(WORDS, VALUES | st.dictionaries(WORDS, VALUES, max_size=3), max_size=4)
 
 

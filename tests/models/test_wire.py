@@ -3,10 +3,11 @@
 import copy
 import json
 from itertools import pairwise
+from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from failsoft.base.errors import BadInput, DeadlineExceeded, MalformedResult, RateLimited, Unauthorized
@@ -33,7 +34,7 @@ from failsoft.models.wire import (
     sse,
 )
 
-HELLO = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
+HELLO: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 
 
 def request(**more):
@@ -435,6 +436,7 @@ def answers(draw):
 finite = answers().map(lambda answer: json.loads(json.dumps(answer).replace("Infinity", "0")))
 
 
+@settings(max_examples=50)
 @given(finite, st.lists(st.integers(0, 4000), max_size=12))
 def test_a_replayed_answer_assembles_to_itself_however_its_bytes_are_cut(answer, cuts):
     """Case 45, through SSE, chunks, assembling."""
