@@ -178,6 +178,16 @@ async def test_the_runs_deadline_ends_a_stream_and_blames_nobody():
     assert held(g) == (0, 0, 0)
 
 
+@pytest.mark.parametrize("lent", [(), ("first_item",), ("total",)])
+async def test_a_limit_that_a_callers_budget_set_ends_a_stream_and_blames_nobody(lent):
+    g = guard("d", replace(POLICY, retry=RetryPolicy(queries=0)))
+    with pytest.raises(FirstItemTimeout):
+        async with g.stream(Source(9.0), first_item=1.0, total=1.0, lent=lent):
+            pass
+    blamed = "first_item" not in lent
+    assert (g.statistics().timed_out, g.statistics().neutral) == (blamed, not blamed)
+
+
 async def test_a_child_task_meets_the_runs_deadline_too():
     g = guard("d", POLICY)
 

@@ -18,7 +18,7 @@ import asyncio
 import math
 from asyncio import current_task, get_running_loop
 from collections import Counter
-from collections.abc import Awaitable, Callable, Hashable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeVar, TypeVarTuple, cast
@@ -273,6 +273,7 @@ class Guard:
         first_item: float | None = None,
         idle: float | None = None,
         total: float | None = None,
+        lent: Collection[str] = (),
         kind: Kind | None = None,
         priority: int | None = None,
         tenant: str | None = None,
@@ -284,11 +285,12 @@ class Guard:
         """Guards a stream, for ``async with guard.stream(fn, *args) as items`` and ``async for item in items``.
 
         ``fn(*args)`` gives an asynchronous iterator, or an awaitable of one. `first_item`, `idle` and `total` are
-        limits in seconds; `timeout` (the call limit) covers queueing, retries and the wait for the first content.
+        limits in seconds; those named in `lent` were set by a caller's budget and do not count against the downstream.
+        `timeout` (the call limit) covers queueing, retries and the wait for the first content.
         `content(item)` says whether an item counts as content: what comes before is held back and does not count as
         a first item. The ticket is held to the end; nothing is retried once there was content.
         """
-        limits = StreamLimits(first_item, idle, total)
+        limits = StreamLimits(first_item, idle, total, lent)
         return GuardedStream(
             self,
             fn,

@@ -13,7 +13,7 @@ import asyncio
 import math
 from asyncio import CancelledError
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
@@ -59,17 +59,27 @@ _ERRORS: Final[dict[str, type[TimeoutExceeded]]] = {
 
 
 class StreamLimits:
-    """Limits of one stream in seconds; None for none. ``first_item`` runs from admission, ``idle`` between items."""
+    """Limits of one stream in seconds; None for none. ``first_item`` runs from admission, ``idle`` between items.
 
-    __slots__ = ("first_item", "idle", "total")
+    ``lent`` names those that a caller's budget set: when one of them fires that says nothing about the downstream.
+    """
 
-    def __init__(self, first_item: float | None = None, idle: float | None = None, total: float | None = None) -> None:
+    __slots__ = ("first_item", "idle", "lent", "total")
+
+    def __init__(
+        self,
+        first_item: float | None = None,
+        idle: float | None = None,
+        total: float | None = None,
+        lent: Collection[str] = (),
+    ) -> None:
         for name, value in (("first_item", first_item), ("idle", idle), ("total", total)):
             if value is not None and not value > 0:
                 raise ValueError(f"{name} must be positive or None")
         self.first_item = math.inf if first_item is None else first_item
         self.idle = math.inf if idle is None else idle
         self.total = math.inf if total is None else total
+        self.lent = lent
 
 
 class _Pause(Alarm):
@@ -159,11 +169,11 @@ class GuardedStream(Generic[T]):
     def _ends(self) -> list[tuple[float, int, str]]:
         limits = self._limits
         started = self.started_at if self.started_at is not None else self._mark
-        ends = [(self._until, 0, self._until_limit), (started + limits.total, 1, "total")]
-        if self.committed:
-            ends.append((self._mark + limits.idle, 2, "idle"))
+        ends = [(self._until, 0, self._until_limit), (started + limits.total, 2, "total")]
+        if self.committed:  # of two limits that pass at once the more telling one has fired
+            ends.append((self._mark + limits.idle, 1, "idle"))
         else:
-            ends.append((started + limits.first_item, 3, "first_item"))
+            ends.append((started + limits.first_item, 1, "first_item"))
         return ends
 
     def rearm(self) -> None:
@@ -334,7 +344,7 @@ class GuardedStream(Generic[T]):
         if alarm.fired:
             which = min(self._ends())[2]
             made = _ERRORS[which](f"{guard.name}: the {which} limit of a stream passed", downstream=guard.name)
-            own = which in ("first_item", "idle", "total") and not alarm.stalled
+            own = which in ("first_item", "idle", "total") and which not in self._limits.lent and not alarm.stalled
             self._settle(Counts.TIMEOUT if own else Counts.NEUTRAL, made.code, cut=own and not self.committed)
             await self._close()
             return made, classify(None, made)
