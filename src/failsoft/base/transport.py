@@ -20,7 +20,8 @@ __all__ = ["HttpRequest", "HttpResponse", "Transport"]
 class HttpRequest:
     """A request. ``downstream`` chooses the connection pool: none can use up another's connections.
 
-    Redirects are not followed unless ``redirects`` is more than 0, the number allowed.
+    Redirects are not followed unless ``redirects`` is more than 0, the number allowed. ``connect``: seconds within
+    which a new connection must stand; when it does not, that is a ``DownstreamUnavailable`` whose fault is ``timeout``.
     """
 
     method: str
@@ -29,6 +30,7 @@ class HttpRequest:
     body: bytes | None = None
     downstream: str = "default"
     redirects: int = 0
+    connect: float | None = None
 
 
 class HttpResponse(Protocol):

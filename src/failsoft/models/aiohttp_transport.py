@@ -7,6 +7,7 @@ import errno
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
+from functools import lru_cache
 from typing import Final
 
 import aiohttp
@@ -18,6 +19,11 @@ __all__ = ["AiohttpTransport"]
 
 _NO_TIMEOUT: Final = aiohttp.ClientTimeout(total=None, connect=None, sock_read=None, sock_connect=None)
 """Limits are the guard's; a second set of them in the client would fire first and blame the wrong one."""
+
+
+@lru_cache(maxsize=64)
+def _connect_timeout(seconds: float) -> aiohttp.ClientTimeout:
+    return aiohttp.ClientTimeout(total=None, connect=None, sock_read=None, sock_connect=seconds)
 
 
 def _fault(error: BaseException) -> str:
@@ -128,6 +134,7 @@ class AiohttpTransport:
                 data=request.body,
                 allow_redirects=request.redirects > 0,
                 max_redirects=request.redirects + 1,  # aiohttp counts the first request, too
+                timeout=_NO_TIMEOUT if request.connect is None else _connect_timeout(request.connect),
             )
         except aiohttp.InvalidURL as error:
             raise DownstreamUnavailable(

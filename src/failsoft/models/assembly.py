@@ -109,7 +109,7 @@ class Assembler:
                 if name not in _HEAD and (value is not None or name not in head):
                     head[name] = value
         usage = data.get("usage")
-        if usage:
+        if usage and type(usage) is dict:
             self.usage = usage
         for part in data.get("choices") or ():
             index = part.get("index") or 0
@@ -154,6 +154,15 @@ class Assembler:
             choice.calls or choice.function or choice.audio or any(map(any, choice.texts.values()))
             for choice in self._choices.values()
         )
+
+    @property
+    def only_text(self) -> bool:
+        """Whether what has come is text of one unfinished choice, and nothing besides."""
+        if len(self._choices) != 1:
+            return False
+        (choice,) = self._choices.values()
+        other = choice.calls or choice.function or choice.audio or choice.finish or choice.texts.get("refusal")
+        return bool(self.partial_text) and not other
 
     @property
     def partial_text(self) -> str:

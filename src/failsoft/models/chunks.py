@@ -84,7 +84,8 @@ def read_chunk(payload: str | bytes) -> Chunk:
                         kinds |= _rarer(delta)
                 if choice.get("finish_reason"):
                     kinds |= FINISH
-        if data.get("usage"):
+        usage = data.get("usage")
+        if usage and usage.__class__ is dict:
             kinds |= USAGE
         if "error" in data and data["error"]:  # noqa: RUF019 - cheaper than get, and it is not there
             kinds |= ERROR

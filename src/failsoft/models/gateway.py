@@ -9,7 +9,6 @@ when the alias says so.
 from __future__ import annotations
 
 import asyncio
-from asyncio import CancelledError
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Final
@@ -21,6 +20,7 @@ from failsoft.base.transport import Transport
 from failsoft.kernel.breaker import BreakerState
 from failsoft.kernel.flights import Flights
 from failsoft.kernel.guard import Guard, Kernel
+from failsoft.kernel.policy import Policy
 from failsoft.kernel.scope import current
 from failsoft.kernel.stream import GuardedStream
 from failsoft.models.answers import AnswerCache, cache_key
@@ -38,6 +38,15 @@ from failsoft.models.tokens import TokenEstimate
 from failsoft.models.upstream import as_chunks, exchange, has_content, request_for
 
 __all__ = ["Gateway"]
+
+_OWN_LIMITS: Final = frozenset({"first_item", "idle", "total"})
+
+_SYSTEM: Final = frozenset({"system", "developer"})
+
+_MOMENT: Final = 0.05
+"""Seconds that are kept of a budget for what needs no model: a text, a stale answer, telling of an error. The
+route's own limits come that much before the caller's, so that a route that hangs is blamed for it.
+"""
 
 _ROUNDS: Final = 4
 """How often the routes are gone through for one call while all are cooling down and the budget allows waiting."""
@@ -61,8 +70,24 @@ class _RouteState:
     def usual(self) -> float:
         """Seconds that this route usually needs, for those before it to leave."""
         if self.guard is None:
-            return 0.0
+            return _MOMENT
         return self.guard.latency.typical or self.route.usual
+
+    def lent(self, limits: RequestLimits) -> tuple[str, ...]:
+        """The limits that say nothing about this route when they fire: a caller's budget set them, and too short.
+
+        Else one caller with short budgets could open the breaker for all. Of the first content it is known how long it
+        usually takes; of the whole it is not.
+        """
+        first, idle, total = limits.which
+        latency = None if self.guard is None else self.guard.latency.healthy_p95
+        enough = self.route.usual if latency is None else 1.5 * latency
+        found = ["total"] if total == "budget" else []
+        if first == "budget" and limits.first < enough:
+            found.append("first_item")
+        if idle == "budget":
+            found.append("idle")
+        return tuple(found)
 
 
 class _AliasState:
@@ -105,9 +130,13 @@ class Gateway:
         self.tokens = TokenEstimate()
         self._learned = learned
         self._aliases: dict[str, _AliasState] = {}
+        policies: dict[str, Policy] = {}
         for alias in aliases:
             if alias.name in self._aliases:
                 raise ValueError(f"two aliases are called {alias.name!r}")
+            for route in alias.routes:
+                if route.text is None and policies.setdefault(route.downstream, route.policy) != route.policy:
+                    raise ValueError(f"{alias.name}: another alias guards the same route {route.name!r} otherwise")
             self._aliases[alias.name] = _AliasState(alias, self)
 
     @property
@@ -155,9 +184,10 @@ class Gateway:
         try:
             if state.alias.coalesce and key is not None:
                 flight = _Shared(self, state, request, record, key)
-                answer = await state.flights.join(key, flight.fly)
-                if not flight.own:
+                answer, served = await state.flights.join(key, flight.fly)
+                if served is not record:
                     record.cache = "shared"
+                    record.route, record.model, record.degraded = served.route, served.model, served.degraded
             else:
                 answer = await self._from_routes(state, request, record)
                 self._keep(state, key, answer, record)
@@ -216,9 +246,17 @@ class Gateway:
         assembler = Assembler(request.n) if key is not None or state.alias.continue_on_cut else None
         asked = request
         begun = False
+        broken: FailsoftError | None = None
         try:
             while True:
-                opened = await self._through(state, asked, record, self._opener(asked, record), skip=len(record.tried))
+                try:
+                    opened = await self._through(state, asked, record, self._opener(asked, record), streams=True)
+                except FailsoftError as error:
+                    if broken is None:
+                        raise
+                    raise broken from error  # what the client suffers is the cut; nobody could mend it
+                record.seam = broken is not None
+                settled = False
                 try:
                     async with aclosing(opened.pieces) as pieces:
                         async for piece in _joined(opened.first, pieces):
@@ -229,14 +267,22 @@ class Gateway:
                             ready = self._for_client(piece, request, record)
                             if ready:
                                 yield ready
+                    settled = True
+                    state.stickiness.served(opened.chosen.index, loop.time())
                     break
-                except FailsoftError as error:
-                    self._note_failure(state, opened.chosen, error, record, opened.began)
-                    if not self._may_continue(state, assembler, record):
-                        raise
+                except Exception as error:
+                    settled = True
+                    reading = self._note_failure(state, opened.chosen, error, record, opened.began, opened.limits)
+                    broken = reading.error
+                    if not self._may_continue(state, request, reading, assembler, record):
+                        if broken is error:
+                            raise
+                        raise broken from error
                     assert assembler is not None
                     asked = _continued(request, assembler.partial_text)
-                    record.seam = True
+                finally:
+                    if not settled:  # its client went: nothing is to be learned from that
+                        state.stickiness.unused(opened.chosen.index)
         except FailsoftError:
             record.ended = loop.time()
             stale = state.answers.stale(key, loop.time()) if state.answers is not None and key is not None else None
@@ -246,8 +292,6 @@ class Gateway:
             yield as_chunks(self._finish(record, stale.result()), include_usage=request.include_usage)
             return
         record.ended = loop.time()
-        if record.first is not None:
-            record.decode = max(0.0, record.ended - record.began - record.queue - record.first)
         if key is not None and assembler is not None and not record.seam:
             self._keep(state, key, assembler.result(), record)
 
@@ -262,7 +306,7 @@ class Gateway:
             except BaseException:
                 await pieces.aclose()
                 raise
-            return _Opened(chosen, first, pieces, began)
+            return _Opened(chosen, limits, first, pieces, began)
 
         return open_at
 
@@ -276,16 +320,30 @@ class Gateway:
                 if not request.include_usage and not chunk.data.get("choices"):
                     continue
             if kinds & FINISH and chunk.data is not None:
-                record.finish = chunk.data["choices"][0].get("finish_reason")
+                record.finish = next(filter(None, (one.get("finish_reason") for one in chunk.data["choices"])))
             kept.append(chunk)
         return kept
 
-    def _may_continue(self, state: _AliasState, assembler: Assembler | None, record: CallRecord) -> bool:
+    def _may_continue(
+        self,
+        state: _AliasState,
+        request: ChatRequest,
+        reading: Reading,
+        assembler: Assembler | None,
+        record: CallRecord,
+    ) -> bool:
+        """Whether another route can go on where this one broke off: with the text of one choice, and nothing else.
+
+        Parts of tool calls cannot be handed over, and a JSON answer begun by one model is not continued by another.
+        """
         return (
             state.alias.continue_on_cut
+            and reading.next_route
+            and request.n == 1
+            and (request.data.get("response_format") or {}).get("type", "text") == "text"
             and assembler is not None
-            and bool(assembler.partial_text)
-            and len(record.tried) < len(state.routes)
+            and assembler.only_text
+            and len({one.route for one in record.tried}) < len(state.routes)
         )
 
     # --- routes --------------------------------------------------------------------------------------------------
@@ -297,40 +355,50 @@ class Gateway:
         record: CallRecord,
         use: Callable[..., Any],
         *,
-        skip: int = 0,
+        streams: bool = False,
     ) -> Any:
-        """Goes through the alias's routes until ``use(route, limits)`` gives an answer."""
+        """Goes through the alias's routes until ``use(route, limits)`` gives an answer; the routes that the record has
+        already are left out. With `streams` the answer has only begun: whoever takes it says how the route did.
+        """
         loop = asyncio.get_running_loop()
         record.tokens = tokens = self.tokens.raw_messages(request.messages, tools=request.tools)
         failed: list[Reading] = []
-        used = {one.route for one in record.tried} if skip else set()
+        used = {one.route for one in record.tried}
         for _ in range(_ROUNDS):
             order = [i for i in state.stickiness.order(loop.time()) if state.routes[i].route.name not in used]
-            for position, index in enumerate(order):
+            tried = 0
+            while True:
+                if tried == len(order):
+                    # the better ones that the alias has left are no worse now than having nothing
+                    spare = (i for i in state.stickiness.spare(loop.time()) if i not in order)
+                    order.extend(i for i in spare if state.routes[i].route.name not in used)
+                    if tried == len(order):
+                        break
+                index, later = order[tried], order[tried + 1 :]
+                tried += 1
                 chosen = state.routes[index]
-                remaining = current.get().wanted_until - loop.time()
-                if remaining <= 0:
-                    self._unused(state, order[position:])
-                    raise DeadlineExceeded("the budget ended before a route answered")
-                reserve = sum(state.routes[i].usual for i in order[position + 1 :])
-                last = position == len(order) - 1
-                limits = self._limits(chosen, request, tokens, remaining, reserve, last=last)
-                record.limits = limits.which
-                began = loop.time()
                 try:
-                    answer = await use(chosen, limits)
-                except CancelledError:
-                    self._unused(state, order[position:])
+                    remaining = current.get().wanted_until - loop.time()
+                    if remaining <= 0:
+                        raise DeadlineExceeded("the budget ended before a route answered")
+                    remaining -= min(_MOMENT, remaining / 10)
+                    limits = self._limits(chosen, request, tokens, remaining, [state.routes[i] for i in later])
+                    record.limits = limits.which
+                    began = loop.time()
+                    try:
+                        answer = await use(chosen, limits)
+                    except Exception as error:
+                        reading = self._note_failure(state, chosen, error, record, began, limits)
+                        failed.append(reading)
+                        if not reading.next_route:
+                            raise reading.error from error
+                        continue
+                except BaseException:
+                    self._unused(state, (index, *later))
                     raise
-                except Exception as error:
-                    reading = self._note_failure(state, chosen, error, record, began)
-                    failed.append(reading)
-                    if not reading.next_route:
-                        self._unused(state, order[position + 1 :])
-                        raise reading.error from error
-                    continue
-                self._unused(state, order[position + 1 :])
-                state.stickiness.served(index, loop.time())
+                self._unused(state, later)
+                if not streams:
+                    state.stickiness.served(index, loop.time())
                 record.route, record.model = chosen.route.name, chosen.route.model or record.model
                 record.degraded = index > 0 and not chosen.route.equivalent
                 return answer
@@ -341,11 +409,13 @@ class Gateway:
         raise self._all_out(state, failed)
 
     def _limits(
-        self, chosen: _RouteState, request: ChatRequest, tokens: float, remaining: float, reserve: float, *, last: bool
+        self, chosen: _RouteState, request: ChatRequest, tokens: float, remaining: float, later: Sequence[_RouteState]
     ) -> RequestLimits:
         route = chosen.route
         count = int(tokens * self.tokens.ratio(route.model)) + 1
         learned = None if self._learned is None else self._learned(route)
+        # what later routes usually need is kept for them, but never more than an equal share of what there is
+        reserve = min(sum(one.usual for one in later), remaining * len(later) / (len(later) + 1))
         limits = limits_for(
             route.limits,
             count,
@@ -353,7 +423,7 @@ class Gateway:
             chosen.load.load(),
             remaining,
             reserve,
-            last=last,
+            last=not later,
             learned=learned,
         )
         shortened = chosen.staged.limit
@@ -381,9 +451,19 @@ class Gateway:
 
         def attempt() -> AsyncIterator[list[Chunk]]:
             record.attempts += 1
-            sent = request_for(route, body, stream=upstream_streams, request_id=record.request_id, total=limits.total)
+            record.away()
+            sent = request_for(
+                route,
+                body,
+                stream=upstream_streams,
+                request_id=record.request_id,
+                total=limits.total,
+                connect=route.limits.connect,
+            )
             return exchange(self.transport, route, sent, n=request.n, wall=self.sources.wall())
 
+        # only a prompt that went out as it was estimated can correct the estimate
+        as_asked = route.system is None and route.max_input_tokens is None
         chosen.load.started()
         try:
             pieces: GuardedStream[list[Chunk]] = guard.stream(
@@ -391,22 +471,29 @@ class Gateway:
                 first_item=limits.first,
                 idle=limits.idle,
                 total=limits.total,
-                timeout=limits.total,
+                timeout=limits.total + min(_MOMENT, limits.total / 10),
+                lent=chosen.lent(limits),
                 content=has_content,
                 classify=classifier,
             )
             async with pieces:
                 assert pieces.started_at is not None
                 record.queue = pieces.started_at - began
+                record.back()
+                if record.queue and record.own is not None:
+                    record.own = max(0.0, record.own - record.queue)
                 first_at = pieces.first_item_at
                 if first_at is not None:
                     record.first = first_at - pieces.started_at
                 async for piece in pieces:
+                    record.back()
                     for chunk in piece:
-                        if chunk.kinds & USAGE and chunk.data is not None and route.model is not None:
+                        if chunk.kinds & USAGE and chunk.data is not None and as_asked and route.model is not None:
                             usage = chunk.data["usage"]
                             self.tokens.observe(route.model, record.tokens, usage.get("prompt_tokens"))
                     yield piece
+                    record.away()
+                record.back()
                 now = loop.time()
                 if record.first is not None and first_at is not None:
                     record.decode = now - first_at
@@ -423,7 +510,9 @@ class Gateway:
         if route.system is not None:
             messages = [{"role": "system", "content": route.system}, *messages]
         if route.output_note and (most := _least(request.max_tokens, route.max_tokens)) is not None:
-            messages = [*messages[:-1], {"role": "system", "content": limit_note(most)}, messages[-1]]
+            # behind the system prompt: in front of a tool's result it would part it from its call
+            head = next((i for i, one in enumerate(messages) if one.get("role") not in _SYSTEM), len(messages))
+            messages = [*messages[:head], {"role": "system", "content": limit_note(most)}, *messages[head:]]
         if messages is not request.messages:
             overrides["messages"] = messages
         if route.max_tokens is not None:
@@ -435,15 +524,23 @@ class Gateway:
     # --- failures ------------------------------------------------------------------------------------------------
 
     def _note_failure(
-        self, state: _AliasState, chosen: _RouteState, error: BaseException, record: CallRecord, began: float
+        self,
+        state: _AliasState,
+        chosen: _RouteState,
+        error: BaseException,
+        record: CallRecord,
+        began: float,
+        limits: RequestLimits,
     ) -> Reading:
         """Reads a failure and tells everybody whose business it is."""
+        record.back()
         now = asyncio.get_running_loop().time()
         reading = read_failure(error)
         record.tried.append(RouteTried(chosen.route.name, reading.name, reading.code, now - began))
         limit = getattr(reading.error, "limit", None)
         if limit is not None:
             record.fired = limit
+        blamed = limit is None or (limit in _OWN_LIMITS and limit not in chosen.lent(limits))
         sticky = state.stickiness
         if reading.take_out is not None:
             sticky.take_out(chosen.index, now, reading.take_out)
@@ -451,11 +548,11 @@ class Gateway:
             self._tell(kind, state, chosen, {"reading": reading.name, "seconds": reading.take_out})
         elif chosen.guard is not None and chosen.guard.breaker.state is BreakerState.OPEN:
             sticky.breaker_opened(chosen.index, now)
-        elif reading.counts in {"failed", "timeout"}:
+        elif blamed and reading.counts in {"failed", "timeout"}:
             sticky.failed(chosen.index, now, timeout=reading.counts == "timeout")
         else:
             sticky.unused(chosen.index)
-        if reading.staged:
+        if blamed and reading.staged:
             chosen.staged.timeout(now - began, now)
         self._tell("route.failed", state, chosen, {"reading": reading.name, "code": reading.code})
         return reading
@@ -516,30 +613,34 @@ class Gateway:
 
 
 class _Shared:
-    """A call that others may join: keeps its answer for all of them, tells its starter that it is his own."""
+    """A call that others may join: keeps its answer for all of them, and tells them whose record is its own."""
 
     def __init__(
         self, gateway: Gateway, state: _AliasState, request: ChatRequest, record: CallRecord, key: bytes
     ) -> None:
         self.gateway, self.state, self.request, self.record, self.key = gateway, state, request, record, key
-        self.own = False
 
-    async def fly(self) -> dict[str, Any]:
-        self.own = True
+    async def fly(self) -> tuple[dict[str, Any], CallRecord]:
         answer = await self.gateway._from_routes(self.state, self.request, self.record)
         self.gateway._keep(self.state, self.key, answer, self.record)
-        return answer
+        return answer, self.record
 
 
 class _Opened:
     """A stream that has begun."""
 
-    __slots__ = ("began", "chosen", "first", "pieces")
+    __slots__ = ("began", "chosen", "first", "limits", "pieces")
 
     def __init__(
-        self, chosen: _RouteState, first: list[Chunk], pieces: AsyncGenerator[list[Chunk], None], began: float
+        self,
+        chosen: _RouteState,
+        limits: RequestLimits,
+        first: list[Chunk],
+        pieces: AsyncGenerator[list[Chunk], None],
+        began: float,
     ) -> None:
         self.chosen = chosen
+        self.limits = limits
         self.first = first
         self.pieces = pieces
         self.began = began

@@ -51,22 +51,19 @@ class Route:
     limits: ModelLimits = field(default_factory=ModelLimits)
     policy: Policy = field(default_factory=lambda: preset("model"))
     staged: StagedPolicy = field(default_factory=StagedPolicy)
+    downstream: str = field(init=False, compare=False)
+    """The guard's name: aliases whose routes have one name, place, model and key share a breaker and a bulkhead; a
+    digest tells the others apart without telling the key.
+    """
 
     def __post_init__(self) -> None:
         if (self.text is None) == (self.base_url is None):
             raise ValueError(f"route {self.name!r} needs either base_url or text")
         if self.base_url is not None and not self.base_url.startswith(("http://", "https://")):
             raise ValueError(f"route {self.name!r}: base_url must start with http:// or https://")
-
-    @property
-    def credential(self) -> str:
-        """A short digest that tells keys apart without telling them."""
-        return hashlib.blake2b((self.api_key or "").encode(), digest_size=4).hexdigest()
-
-    @property
-    def downstream(self) -> str:
-        """The guard's name: routes to the same place under the same key share a breaker and a bulkhead."""
-        return f"model:{self.name}" if self.api_key is None else f"model:{self.name}#{self.credential}"
+        place = "\0".join((self.base_url or "", self.model or "", self.api_key or ""))
+        digest = hashlib.blake2b(place.encode(), digest_size=4).hexdigest()
+        object.__setattr__(self, "downstream", f"model:{self.name}#{digest}")
 
     @property
     def url(self) -> str:

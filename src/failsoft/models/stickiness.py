@@ -77,6 +77,10 @@ class Stickiness:
             order.extend(i for i in range(self._current) if now >= self._routes[i].out_until)
         return order
 
+    def spare(self, now: float) -> list[int]:
+        """Better routes that the alias has left and that are not due yet: for when all in :meth:`order` have failed."""
+        return [i for i in range(self._current) if now >= self._routes[i].out_until and not self._routes[i].probing]
+
     def served(self, index: int, now: float) -> None:
         """Route `index` gave the answer."""
         route = self._routes[index]

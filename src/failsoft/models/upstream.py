@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any, Final
 
-from failsoft.base.errors import EmptyResult, StreamCut
+from failsoft.base.errors import EmptyResult, MalformedResult, StreamCut
 from failsoft.base.transport import HttpRequest, HttpResponse, Transport
 from failsoft.kernel.deadline import deadline_scope
 from failsoft.kernel.scope import current
@@ -36,7 +36,9 @@ def has_content(chunks: list[Chunk]) -> bool:
     return any(chunk.kinds & CONTENT_KINDS for chunk in chunks)
 
 
-def request_for(route: Route, body: bytes, *, stream: bool, request_id: str | None, total: float) -> HttpRequest:
+def request_for(
+    route: Route, body: bytes, *, stream: bool, request_id: str | None, total: float, connect: float | None = None
+) -> HttpRequest:
     """The upstream's request, with what is left of the budget on it (relative: clocks of two machines do not agree)."""
     left = min(total, current.get().wanted_until - asyncio.get_running_loop().time())
     headers = {
@@ -51,7 +53,7 @@ def request_for(route: Route, body: bytes, *, stream: bool, request_id: str | No
         headers["Authorization"] = f"Bearer {route.api_key}"
     if request_id is not None:
         headers["X-Request-ID"] = request_id
-    return HttpRequest("POST", route.url, headers, body, downstream=route.downstream)
+    return HttpRequest("POST", route.url, headers, body, downstream=route.downstream, connect=connect)
 
 
 async def exchange(
@@ -66,7 +68,7 @@ async def exchange(
         if response.status >= 300:
             symptom = Symptom(None, response.status, response.headers, await _some(response), route.downstream, wall)
             raise read_failure(symptom).error
-        if "text/event-stream" in response.headers.get("content-type", ""):
+        if "text/event-stream" in response.headers.get("content-type", "").lower():
             async with aclosing(_streamed(response, n)) as pieces:
                 async for piece in pieces:
                     yield piece
@@ -96,37 +98,50 @@ async def _streamed(response: HttpResponse, n: int) -> AsyncGenerator[list[Chunk
     seen: set[int] = set()
     said = done = False
     reason: Any = None
-    async with aclosing(response.chunks()) as pieces:  # type: ignore[type-var]
-        async for piece in pieces:
-            chunks: list[Chunk] = []
-            for event in parser.feed(piece):
-                chunk = read_chunk(event.data)
-                kinds = chunk.kinds
-                if kinds & ERROR:
-                    assert chunk.data is not None
-                    raise read_failure(Symptom(status=200, body=chunk.data)).error
-                if kinds & CONTENT_KINDS:
-                    said = True
+    try:
+        async with aclosing(response.chunks()) as pieces:  # type: ignore[type-var]
+            async for piece in pieces:
+                chunks: list[Chunk] = []
+                for event in parser.feed(piece):
+                    chunk = read_chunk(event.data)
+                    kinds = chunk.kinds
+                    if kinds & ERROR:
+                        assert chunk.data is not None
+                        raise read_failure(Symptom(status=200, body=chunk.data)).error
+                    if kinds & CONTENT_KINDS:
+                        said = True
                     if n > 1 and chunk.data is not None:
-                        seen.update(choice.get("index") or 0 for choice in chunk.data["choices"])
-                if kinds & FINISH:
-                    assert chunk.data is not None
-                    for choice in chunk.data["choices"]:
-                        if choice.get("finish_reason"):
-                            finished.add(choice.get("index") or 0)
-                            reason = choice["finish_reason"]
-                if kinds & DONE:
-                    done = True
+                        seen.update(_indexes(chunk.data))
+                    if kinds & FINISH:
+                        assert chunk.data is not None
+                        finished.update(_indexes(chunk.data, ended=True))
+                        reason = chunk.data["choices"][-1].get("finish_reason") or reason
+                    if kinds & DONE:
+                        done = True
+                        break
+                    chunks.append(chunk)
+                if chunks:
+                    yield chunks
+                if done:
                     break
-                chunks.append(chunk)
-            if chunks:
-                yield chunks
-            if done:
-                break
-    if not finished or not seen <= finished:
+    except StreamCut:
+        if len(finished) < n or not seen <= finished:
+            raise
+        # every choice had said why it ended: only the last line is missing
+    if not finished or not seen <= finished or (len(finished) < n and not done):
         raise StreamCut("the stream ended without saying that it was complete", details={"fault": "no_finish"})
     if not said and reason not in {"length", "content_filter"}:
         raise EmptyResult("the answer has neither text nor tool calls", details={"fault": "no_content"})
+
+
+def _indexes(data: dict[str, Any], *, ended: bool = False) -> list[int]:
+    """The numbers of the choices in a chunk; with `ended` of those that say why they end."""
+    found = [
+        choice.get("index") or 0 for choice in data.get("choices") or () if not ended or choice.get("finish_reason")
+    ]
+    if any(type(index) is not int for index in found):
+        raise MalformedResult("a choice of the stream has no proper index", details={"fault": "bad_chunk"})
+    return found
 
 
 def _whole(body: bytes, downstream: str) -> list[Chunk]:
