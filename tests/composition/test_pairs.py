@@ -4,6 +4,7 @@ import asyncio
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import combinations
+from typing import Any
 
 import pytest
 
@@ -40,7 +41,7 @@ POLICIES = (
     "detached",
     "ladder",
 )
-PAIRS = {}
+PAIRS: dict[tuple[str, str], Any] = {}
 
 
 def pair(one, other):
