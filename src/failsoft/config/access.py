@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pydantic import field_validator
+from pydantic import field_validator, model_validator
 
 from failsoft.config.keys import Section, key
 
@@ -45,6 +45,12 @@ class KeySettings(Section):
     models: tuple[str, ...] = key(
         (), "The aliases that it may use; others are answered 403. Default: all.", scope="process"
     )
+
+    @model_validator(mode="after")
+    def _burst_of_a_rate(self) -> KeySettings:
+        if self.burst is not None and self.rate is None:
+            raise ValueError("burst needs a rate")
+        return self
 
     @field_validator("hash")
     @classmethod

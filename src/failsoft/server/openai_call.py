@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import msgspec
 
 from failsoft.base.errors import (
-    BadInput,
     DeadlineExceeded,
     FailsoftError,
     InternalError,
@@ -25,6 +24,7 @@ from failsoft.kernel.deadline import deadline_scope
 from failsoft.models.calls import CallRecord
 from failsoft.models.chat_request import ChatRequest, decode_request
 from failsoft.models.chunks import FINISH, Chunk
+from failsoft.models.embeddings import EmbeddingRequest, decode_embedding_request, embed
 from failsoft.models.wire import DONE_EVENT, error_event
 from failsoft.server.auth import Caller
 from failsoft.server.call_budget import budget_of, sound_id
@@ -360,8 +360,13 @@ class EmbeddingCall(Call):
 
     operation = "embeddings"
 
-    def _decoded(self, body: bytes, limit: int) -> Any:
-        raise BadInput("embeddings are not served yet")
+    def _decoded(self, body: bytes, limit: int) -> EmbeddingRequest:
+        return decode_embedding_request(body, limit=limit)
+
+    async def _answer(self, request: EmbeddingRequest, record: CallRecord) -> None:
+        body = await embed(self.api.gateway, request, record)
+        self.done = True
+        await send_body(self.send, 200, body, self._headers())
 
 
 def _safe(name: str) -> bytes:

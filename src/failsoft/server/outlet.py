@@ -53,7 +53,7 @@ class Outlet:
         """Whether a write waits for the client."""
 
     async def __aenter__(self) -> Outlet:
-        self._timer = self._loop.call_later(self._commit_after, self._due)
+        self._timer = self._loop.call_later(min(self._commit_after, self._every), self._due)
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -94,8 +94,8 @@ class Outlet:
                 self._unread()
                 return
             after = min(self._every, self._wait - silent)
-        elif self.opened and silent < self._every:
-            after = self._every - silent
+        elif silent < (pause := self._every if self.opened else self._commit_after):
+            after = pause - silent
         else:
             if self._task is None or self._task.done():
                 self._task = self._loop.create_task(self._beat(), name="heartbeat")

@@ -56,6 +56,7 @@ class Link:
 
     def abort(self) -> None:
         """Closes the connection at once, whatever was not sent."""
+        self._cycle.disconnected = True
         self._protocol.transport.abort()
 
 
