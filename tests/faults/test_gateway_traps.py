@@ -230,6 +230,17 @@ async def test_the_breaker_of_an_only_route_opens_when_it_hangs(budget):
     assert guards(g)[0].breaker.state != BreakerState.CLOSED
 
 
+async def test_a_stream_that_has_begun_keeps_nothing_for_routes_that_cannot_take_over():
+    ups = Upstreams(
+        main=[sse(delta("slow")), 3.0, sse(delta(" but sure"), delta(None, "stop"), b"[DONE]")], backup=WELL
+    )
+    assembler, error, _ = await told(gateway(ups), ask(stream=True), budget=4.0)
+    assert error is None
+    assert assembler.partial_text == "slow but sure"
+    text, record = await completed(gateway(ups), budget=4.0)
+    assert (text, record.route) == ("fine", "backup")
+
+
 async def test_a_budget_less_than_what_is_reserved_for_the_backup_still_leaves_the_main_route_half():
     g = gateway(Upstreams(main=[0.3, *WELL], backup=WELL))
     _, record = await completed(g, budget=1.0)

@@ -382,7 +382,9 @@ class Gateway:
                     if remaining <= 0:
                         raise DeadlineExceeded("the budget ended before a route answered")
                     remaining -= min(_MOMENT, remaining / 10)
-                    limits = self._limits(chosen, request, tokens, remaining, [state.routes[i] for i in later])
+                    behind = [state.routes[i] for i in later]
+                    final = streams and not state.alias.continue_on_cut
+                    limits = self._limits(chosen, request, tokens, remaining, behind, final=final)
                     record.limits = limits.which
                     began = loop.time()
                     try:
@@ -409,23 +411,29 @@ class Gateway:
         raise self._all_out(state, failed)
 
     def _limits(
-        self, chosen: _RouteState, request: ChatRequest, tokens: float, remaining: float, later: Sequence[_RouteState]
+        self,
+        chosen: _RouteState,
+        request: ChatRequest,
+        tokens: float,
+        remaining: float,
+        later: Sequence[_RouteState],
+        *,
+        final: bool,
     ) -> RequestLimits:
+        """The limits of one route; `final`: once it has begun to answer, no later route can take over."""
         route = chosen.route
         count = int(tokens * self.tokens.ratio(route.model)) + 1
+        most, load = _least(request.max_tokens, route.max_tokens), chosen.load.load()
         learned = None if self._learned is None else self._learned(route)
         # what later routes usually need is kept for them, but never more than an equal share of what there is
         reserve = min(sum(one.usual for one in later), remaining * len(later) / (len(later) + 1))
-        limits = limits_for(
-            route.limits,
-            count,
-            _least(request.max_tokens, route.max_tokens),
-            chosen.load.load(),
-            remaining,
-            reserve,
-            last=not later,
-            learned=learned,
-        )
+        limits = limits_for(route.limits, count, most, load, remaining, reserve, last=not later, learned=learned)
+        call = limits.total
+        if final and reserve:
+            whole = limits_for(route.limits, count, most, load, remaining, learned=learned)
+            which = (limits.which[0], whole.which[1], whole.which[2])
+            limits = limits._replace(idle=whole.idle, total=whole.total, which=which)
+        limits = limits._replace(call=call + min(_MOMENT, call / 10))
         shortened = chosen.staged.limit
         if shortened is not None and shortened < limits.total:
             limits = limits._replace(
@@ -471,7 +479,7 @@ class Gateway:
                 first_item=limits.first,
                 idle=limits.idle,
                 total=limits.total,
-                timeout=limits.total + min(_MOMENT, limits.total / 10),
+                timeout=limits.call,
                 lent=chosen.lent(limits),
                 content=has_content,
                 classify=classifier,

@@ -52,7 +52,8 @@ class ModelLimits:
 
 class RequestLimits(NamedTuple):
     """Limits of one attempt in seconds. ``which`` says what set first, idle and total, in this order:
-    ``configured``, ``computed``, ``learned`` or ``budget``.
+    ``configured``, ``computed``, ``learned`` or ``budget``. ``call`` is for all attempts until the first content,
+    queueing and pauses included.
     """
 
     connect: float
@@ -60,6 +61,7 @@ class RequestLimits(NamedTuple):
     idle: float
     total: float
     which: tuple[str, str, str] = ("configured", "configured", "configured")
+    call: float = math.inf
 
 
 class LatencyModel(Protocol):

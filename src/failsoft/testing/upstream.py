@@ -76,7 +76,10 @@ class Seen:
 
 @dataclass
 class FakeUpstream:
-    """The server. ``text`` is what it answers; ``pause`` seconds before each chunk; ``hold`` before the head."""
+    """The server. ``text`` is what it answers; ``pause`` seconds before each chunk; ``hold`` before the head.
+
+    ``open`` counts connections, idle ones included; ``busy`` those with a request under way; ``count`` requests so far.
+    """
 
     text: str = ANSWER
     pause: float = 0.0
@@ -86,8 +89,10 @@ class FakeUpstream:
     closed_early: int = field(init=False, default=0)
     closed_at: deque[float] = field(init=False)
     open: int = field(init=False, default=0)
+    busy: int = field(init=False, default=0)
     count: int = field(init=False, default=0)
     default: str | None = None
+    port: int = 0
 
     def __post_init__(self) -> None:
         self.requests = deque(maxlen=self.keep)
@@ -100,7 +105,7 @@ class FakeUpstream:
     # --- life ------------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> FakeUpstream:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=2**20)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, limit=2**20)
         self._port = self._server.sockets[0].getsockname()[1]
         return self
 
@@ -120,6 +125,11 @@ class FakeUpstream:
         if self._server is not None:
             await self._server.wait_closed()
             self._server = None
+
+    def drop(self) -> None:
+        """Closes every connection, in the middle of whatever it answers; new ones are taken."""
+        for task in list(self._tasks):
+            task.cancel()
 
     @property
     def base_url(self) -> str:
@@ -142,6 +152,8 @@ class FakeUpstream:
                 pass
         except (ConnectionError, asyncio.IncompleteReadError, TimeoutError):
             pass
+        except asyncio.CancelledError:
+            pass  # by drop() or aclose(): nobody waits for this task, and asyncio's streams would log its end
         finally:
             self._tasks.discard(task)
             self.open -= 1
@@ -167,6 +179,7 @@ class FakeUpstream:
         name, *numbers = plan.split(":")
         answering = asyncio.ensure_future(self._answer(name, [float(n) for n in numbers], path, body, writer))
         gone = asyncio.ensure_future(reader.read(1))
+        self.busy += 1
         try:
             await asyncio.wait([answering, gone], return_when=asyncio.FIRST_COMPLETED)
             if not answering.done():
@@ -175,6 +188,7 @@ class FakeUpstream:
                 return False
             again = answering.result()
         finally:
+            self.busy -= 1
             for one in (answering, gone):
                 one.cancel()
             await asyncio.gather(answering, gone, return_exceptions=True)
