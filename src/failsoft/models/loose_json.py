@@ -185,10 +185,11 @@ def _largest(text: str, read: Callable[[str, int], tuple[Any, int]]) -> tuple[An
 _AFTER: Final = r"\s{0,20}(?:[,:}\]，：、｝］]|$|//|/\*)"
 """What follows a closing quote; an apostrophe inside a word does not end a string in single quotes."""
 
+# Groups are not repeated possessively: Python 3.11.2 (Debian 12) reads such patterns wrongly (gh-101955).
 _QUOTED: Final = {
-    "'": r"(?P<single>'(?:[^'\\]++|\\.|'(?!" + _AFTER + r"))*+')",
-    "“": r'(?P<wide>[“”„＂](?:[^“”„＂"\\]++|\\.|[“”„＂"](?!' + _AFTER + r'))*+[“”„＂"])',
-    "‘": r"(?P<curly>[‘’](?:[^‘’\\]++|\\.|[‘’](?!" + _AFTER + r"))*+[‘’])",
+    "'": r"(?P<single>'(?:[^'\\]|\\.|'(?!" + _AFTER + r"))*')",
+    "“": r'(?P<wide>[“”„＂](?:[^“”„＂"\\]|\\.|[“”„＂"](?!' + _AFTER + r'))*[“”„＂"])',
+    "‘": r"(?P<curly>[‘’](?:[^‘’\\]|\\.|[‘’](?!" + _AFTER + r"))*[‘’])",
 }
 _SAME_QUOTE: Final = {"'": "'", "“": "“", "”": "“", "„": "“", "＂": "“", "‘": "‘", "’": "‘"}
 
@@ -197,11 +198,11 @@ _SAME_QUOTE: Final = {"'": "'", "“": "“", "”": "“", "„": "“", "＂":
 def _tokens(quotes: str) -> re.Pattern[str]:
     """One token of a text, where the quotes in `quotes` make strings and others are marks."""
     return re.compile(
-        r'\s*+(?:(?P<double>"(?:[^"\\]++|\\.)*+")|'
+        r'\s*+(?:(?P<double>"(?:[^"\\]|\\.)*")|'
         + "".join(f"{_QUOTED[quote]}|" for quote in quotes)
         + r"(?P<number>-?(?:0|[1-9][0-9]{0,400})(?:\.[0-9]{1,400})?(?:[eE][+-]?[0-9]{1,4})?(?![\w.]))"
         r"|(?P<word>[A-Za-z_$][\w$-]{0,200})"
-        r"|(?P<comment>//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+\*/)"
+        r"|(?P<comment>//[^\n]*+|/\*(?:[^*]|\*(?!/))*\*/)"
         r"|(?P<mark>.))",
         re.DOTALL,
     )
