@@ -46,7 +46,7 @@ def deliver(answer: asyncio.Future[Any], value: Any, error: BaseException | None
 
 
 async def in_time(guard: Guard, ticket: Ticket, fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-    """A callee's own task: begins with its first step, and not at all if the loop was blocked past the limit by then."""
+    """A callee's own task: begins with its first step, or not at all if the loop was blocked past the limit by then."""
     if guard.now() >= ticket.when:
         raise AttemptTimeout(f"{guard.name}: the {ticket.limit} limit passed before it began", downstream=guard.name)
     return await fn(*args)
