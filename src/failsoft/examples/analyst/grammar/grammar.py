@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal, cast
 
-from failsoft.examples.analyst.grammar.conditions import Conditions, FoundValue, complement, typed
+from failsoft.examples.analyst.grammar.conditions import Conditions, FoundValue, complement
 from failsoft.examples.analyst.grammar.groupings import Asked, Groupings, auto_grain
 from failsoft.examples.analyst.grammar.lexicon import ROW_CONCEPTS
+from failsoft.examples.analyst.grammar.limits import Limits, time_means_note
 from failsoft.examples.analyst.grammar.measures import Measures, is_unknown, truth_filter
 from failsoft.examples.analyst.grammar.mentions import Sentence, read_words
+from failsoft.examples.analyst.grammar.numeric import typed
 from failsoft.examples.analyst.grammar.rankings import Rankings
 from failsoft.examples.analyst.grammar.schema import SchemaIndex
 from failsoft.examples.analyst.grammar.timeline import Timeline, TimeReading
@@ -125,6 +127,7 @@ class _Reading:
         self.timeline = Timeline(self.sentence, self._time_column(), today)
         self.conditions.read_values()
         self.groupings = Groupings(self.sentence)
+        self.limits = Limits(self.sentence, self.groupings, self.conditions)
 
     def _time_column(self) -> Column | None:
         """The table's time, or another time column that the question names."""
@@ -138,6 +141,7 @@ class _Reading:
 
     def intent(self) -> Intent:
         """All parts together."""
+        self.limits.refuse_statistics()
         self.groupings.read()
         pair = self._pair_of_values()
         grouped = self.groupings.by_time or self.sentence.any("trend") is not None
@@ -154,12 +158,15 @@ class _Reading:
         )
         if share is not None:
             self.groupings.add(Group(share.column.name), share.index, "share")
+        self.limits.refuse_shapes()
         self._say_what_is_counted(measure)
         unusual = self._unusual(time)
         self._truths()
         column = self.schema.by_name[measure.column].column if measure.column else None
         self.conditions.settle(column)
         self._leftovers()
+        if self.groupings.by_time and column is not None:
+            time_means_note(self.sentence, measure.aggregate, column.additive, self.words)
         return self._assemble(measures, measure, time, pair, share, unusual=unusual)
 
     def _measure(self, measures: Measures, time: TimeReading, *, share: FoundValue | None, pair: bool) -> Measure:
@@ -302,10 +309,14 @@ class _Reading:
             if mention.used or any(self.words[k].used for k in range(mention.start, mention.end)):
                 continue
             for hit in mention.hits:
-                negated = any(self.words[k].has("not") for k in range(max(mention.start - 2, 0), mention.start))
-                value = self.schema.truth(hit.column, not negated)
+                nots = [
+                    self.words[k] for k in range(max(mention.start - 2, 0), mention.start) if self.words[k].has("not")
+                ]
+                value = self.schema.truth(hit.column, not nots)
                 if value is None:
                     continue
+                for word in nots:
+                    word.used = word.used or "condition"
                 self.sentence.take(mention, "condition")
                 self.conditions.filters.append(truth_filter(hit.column, value))
                 self.sentence.note(
@@ -426,6 +437,9 @@ class _Reading:
             groups = tuple(group for group in groups if group.column != pair[0].column.name)
         rankings = Rankings(self.sentence, self.groupings, measures.mention)
         ranking = rankings.read(measure, compared=compared) if groups else None
+        self.limits.refuse_rank_of_each(ranking)
+        self.limits.refuse_arithmetic(measures.mention)
+        self.limits.refuse_unread(measures.mention)
         sharing = self._wants_share(groups)
         query = Query(
             table=self.schema.profile.table,

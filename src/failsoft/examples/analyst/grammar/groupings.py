@@ -16,6 +16,9 @@ MAX_GROUPS = 3
 """Groupings of one query; more make a table that nobody reads."""
 FEW_VALUES = 60
 """A number column with at most so many different values can be grouped by."""
+_BY = frozenset(
+    {"by", "grouped by", "group by", "broken down by", "split by", "nach", "por", "按", "按照", "根据", "依"}
+)
 _COUNTABLE = frozenset({"most", "fewest", "least", "最多", "最少"})
 _SKIPPED = frozenset(
     [
@@ -283,6 +286,7 @@ class Groupings:
             if item is None:
                 return
             group, end, mention = item
+            self._refuse_ratio(i, group, mention)
             self._take(i, end, mention)
             self.add(group, start, "per")
             first = False
@@ -294,6 +298,21 @@ class Groupings:
             if (ahead := self.sentence.word(end + 1)) is not None and (ahead.has("per") or ahead.has("adverb")):
                 return
             i, j = end, end + 1
+
+    def _refuse_ratio(self, i: int, group: Group, mention: Mention | None) -> None:
+        """``average bill per guest``: a quotient of two measures, which a table by numbers of guests is not."""
+        column = self.schema.by_name[group.column].column
+        if self.words[i].stem in _BY or not self.schema.is_measure(column) or not column.additive or mention is None:
+            return
+        if any(w.has("count") or w.has("countpost") for w in self.words):
+            return
+        raise self.voice.error(
+            "not_supported",
+            f"Values per single {mention.text} are not supported: nothing is divided by {column.name}. "
+            f"'by {column.name}' groups by it.",
+            f"不支持“{self.words[i].text}{mention.text}”：不做除以“{column.name}”的计算；“按{column.name}”则按其分组。",
+            [n.column.name for n in self.schema.columns if n.column.role == "category"],
+        )
 
     def _own_item(self, i: int) -> bool:
         """Whether a word says both that and what to group by: 各国, 哪省."""

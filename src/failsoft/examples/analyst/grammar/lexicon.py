@@ -38,10 +38,10 @@ humidity | m | humidity | 湿度 | feuchtigkeit luftfeuchtigkeit humedad humidit
 pressure | m | pressure | 压力 气压 血压 | druck luftdruck presión
 wind | m | wind | 风速 风 | viento vent
 precipitation | m | precipitation rain rainfall precip | 降水 降雨 降雨量 降水量 | niederschlag lluvia precipitación pluie
-consumption | m- | consumption usage | 用量 消耗 消费量 用电量 能耗 耗电量 消耗量 | verbrauch consumo consommation
+consumption | m- | consumption usage | 用量 消耗 消费量 用电量 能耗 耗电量 消耗量 | verbrauch consumo consommation kwh mwh
 production | m | production output | 产量 产出 发电量 | produktion erzeugung producción
 energy | q | energy electricity power | 能源 电力 能量 | energie strom energía electricidad électricité
-score | m | score scores rating ratings grade grades stars | 评分 得分 分数 打分 星级 成绩 | bewertung note puntuación calificación valoración punkte
+score | m | score scores rating ratings grade grades stars | 评分 得分 分数 打分 星级 成绩 | bewertung note noten nota notas zensur puntuación calificación valoración punkte
 satisfaction | m | satisfaction satisfied nps happiness | 满意度 | csat ces zufriedenheit satisfacción
 age | m | age ages | 年龄 | alter edad âge
 salary | m | salary salaries wage wages pay compensation | 工资 薪资 薪水 薪酬 月薪 年薪 | gehalt lohn salario sueldo salaire stipendio
@@ -49,6 +49,7 @@ population | m | population inhabitants | 人口 | bevölkerung einwohner poblac
 wait | m- | wait waits waiting | 等待 等候 等待时间 等候时间 候诊 | wartezeit espera attente
 stay | m | stay stays length_of_stay los | 住院天数 住院时间 住院时长 停留 | aufenthalt verweildauer estancia séjour
 error | m- | error errors defect defects failure failures fault faults | 错误 缺陷 故障 次品 不良品 | fehler mängel errores defectos
+absence | m- | absence absences absenteeism | 缺勤 缺课 | fehltage fehlzeiten ausencia ausencias absence inasistencias faltas
 complaint | m- | complaint complaints | 投诉 | beschwerde beschwerden queja quejas reclamación
 stock | m | stock inventory | 库存 存货 库存量 | bestand lagerbestand inventario
 budget | m | budget budgets | 预算 | presupuesto
@@ -76,7 +77,7 @@ customer | e | customer customers client clients buyer buyers shopper shoppers a
 segment | e | segment segments tier tiers | 客群 细分 细分市场 | segmento
 channel | e | channel channels | 渠道 | kanal vertriebskanal canal
 supplier | e | supplier suppliers vendor vendors seller sellers | 供应商 卖家 | lieferant proveedor fournisseur
-employee | e | employee employees staff rep reps salesperson salespeople salesman agent agents worker workers representative | 员工 销售员 业务员 职员 雇员 销售人员 | mitarbeiter verkäufer empleado vendedor employé vendeur emp
+employee | e | employee employees staff waiter waiters waitress server cashier cashiers technician technicians nurse nurses rep reps salesperson salespeople salesman agent agents worker workers representative | 员工 销售员 业务员 职员 雇员 销售人员 | mitarbeiter verkäufer kellner camarero empleado vendedor employé vendeur emp
 department | e | department departments division divisions ward wards | 部门 科室 各科 | abteilung fachabteilung departamento servicio service dept
 team | e | team teams | 团队 小组 | equipo équipe
 order | e | order orders purchase purchases | 订单 | bestellung bestellungen auftrag pedido commande
@@ -99,8 +100,8 @@ room | m | room rooms bedroom bedrooms | 房间 房间数 | zimmer pièce pièce
 listing | e | listing listings property properties home homes | 房源 房产 | immobilie inmueble
 call | e | call calls | 通话 来电 电话 | anruf anrufe llamada appel
 booking | e | booking bookings reservation reservations rental rentals | 预订 预约 | buchung reserva réservation
-event | e | event events session sessions measurement measurements reading readings shipment shipments delivery deliveries donation donations claim claims accident accidents | 记录 事故 发货 | ereignis messung lieferung evento envío
-yield | m | yield harvest | 收成 亩产 | ertrag ernte rendimiento rendement cosecha
+event | e | event events session sessions measurement measurements reading readings shipment shipments delivery deliveries donation donations claim claims accident accidents | 记录 事故 发货 运单 包裹 快递 | ereignis messung lieferung evento envío
+yield | m | yield harvest harvests harvested crop_yield | 收成 亩产 收获量 | ertrag ernte rendimiento rendement cosecha
 crop | e | crop crops | 作物 农作物 | kultur feldfrucht cultivo
 night | m | night nights | 晚 间夜 夜数 | noche noches nacht nächte übernachtungen nuit nuits
 scheduled | q | scheduled planned | 计划 预定 | geplant planeado prévu sched
@@ -130,7 +131,7 @@ trip | e | trip trips ride rides journey journeys | 行程 出行 | fahrt reise 
 meter | e | meter meters | 电表 表计 | zähler contador
 household | e | household households | 家庭 住户 | haushalt hogar
 school | e | school schools | 学校 各校 | schule escuela école
-student | e | student students pupil pupils | 学生 | schüler estudiante alumno
+student | e | student students pupil pupils | 学生 | schüler estudiante alumno alumnos
 teacher | e | teacher teachers | 老师 教师 | lehrer profesor
 course | e | course courses subject subjects | 课程 科目 学科 | kurs fach curso
 ticket | e | ticket tickets case cases issue issues incident incidents | 工单 案件 事件 | vorfall incidencia
@@ -190,6 +191,8 @@ RELATED: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "line": ("route",),
         "route": ("line",),
         "payment": ("method",),
+        "production": ("yield",),
+        "yield": ("production",),
     }
 )
 
@@ -327,6 +330,21 @@ UNITS = frozenset(
         "tons",
         "tonnes",
         "km",
+        "ha",
+        "hectare",
+        "hectares",
+        "acre",
+        "acres",
+        "l",
+        "ml",
+        "liter",
+        "liters",
+        "litre",
+        "litres",
+        "gb",
+        "mb",
+        "kcal",
+        "hpa",
         "m",
         "mile",
         "miles",

@@ -83,6 +83,8 @@ class Measures:
         if self.sentence.any("top") is not None and self.sentence.any("high") is None:
             return None
         for i, word in enumerate(self.words):
+            if self.mention.start <= i < self.mention.end:
+                continue  # a column called Best
             direction = word.has("high")
             adjective = word.has("adjhigh")
             if direction is None and adjective and i == self.mention.start - 1:
@@ -254,8 +256,15 @@ class Measures:
 
     def _counts_alone(self, word: Word) -> bool:
         """``count``, ``次数``, ``有几节``: a measure word says that rows are counted."""
+        if word.stem == "多少" and self.conditions.borrowed:
+            return self._last(word)  # 运费大于100的有多少
         classified = word.stem != "多少" and word.stem.startswith(("几", "有几", "多少"))
         return classified or word.stem in ("count", "次数", "计数")
+
+    def _last(self, word: Word) -> bool:
+        """Whether nothing but particles and punctuation follows."""
+        at = next(i for i, other in enumerate(self.words) if other is word)
+        return all(w.kind == "symbol" or w.stem in ("了", "呢", "啊", "吗") for w in self.words[at + 1 :])
 
     def _count_before(self, i: int) -> Measure | None:
         """``客户数``, ``航班有多少``: the thing counted stands before."""
@@ -310,6 +319,8 @@ class Measures:
                 column = self._take(mention, numeric)
                 return Measure("count_distinct", column.name)
             adding = [hit for hit in numeric if hit.column.additive]
+            if adding and self._each_is_one(mention, adding[0].column):
+                return self._rows_of(mention)
             if not adding:
                 self._late(range(mention.start, mention.end))
                 return Measure("count")
@@ -321,6 +332,22 @@ class Measures:
             self.sentence.take(mention, "measure")
             return Measure("count_distinct", times[0].column.name)
         raise self._unknown(mention.text)
+
+    def _each_is_one(self, mention: Mention, column: Column) -> bool:
+        """``how many bills were above 200``, ``how many tips``: amounts are not added up but counted, one per row."""
+        if mention in self.conditions.borrowed:
+            return True
+        said, name = self.words[mention.end - 1], self.schema.by_name[column.name].words[-1].stem
+        plural = said.kind == "word" and said.text.casefold() != said.stem
+        named_so = column.name.casefold().endswith(said.text.casefold())
+        return plural and not named_so and said.stem == name and "INT" not in column.type.upper()
+
+    def _rows_of(self, mention: Mention) -> Measure:
+        self.sentence.take(mention, "measure")
+        self.sentence.note(
+            f"Rows with '{mention.text}' are counted, one per row.", f"按行计数，每行计为一个“{mention.text}”。"
+        )
+        return Measure("count")
 
     def _late(self, places: range) -> None:
         """``late flights`` without a number: those with a delay above zero."""

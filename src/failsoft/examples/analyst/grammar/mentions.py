@@ -121,7 +121,7 @@ def _correct(tokens: Sequence[Token], schema: SchemaIndex) -> tuple[list[Token],
         tried.add(word)
         name = token.text[0].isupper() and position > 0
         distance = 1 if len(word) < 8 else 2
-        for choices in (schema.own_words,) if name else (schema.own_words, schema.vocabulary):
+        for choices in (schema.own_words,) if name else (schema.own_words, schema.spelled):
             near = process.extract(word, choices, scorer=OSA.distance, score_cutoff=distance, limit=2)
             near = [n for n in near if len(n[0]) >= 4 and (n[0][0] == word[0] or len(word) >= 7)]
             if near and (len(near) == 1 or near[0][1] < near[1][1]):
@@ -173,9 +173,11 @@ def _atoms(word: Word) -> Iterable[str]:
 
 def _mention(words: Sequence[Word], i: int, schema: SchemaIndex) -> Mention | None:
     first = words[i]
-    if first.number is not None and not first.columns:
+    if (first.number is not None and not first.columns) or (first.text not in schema.small and _idle(words, i)):
         return None
     best: dict[str, tuple[int, Hit]] = {}
+    if (small := schema.small.get(first.text)) is not None and _must_be_name(words, i):
+        best[first.text] = (i + 1, Hit(small.column, 1.0, literal=True))
     for name in first.columns:
         named = schema.by_name[name]
         best[name] = (i + 1, Hit(named.column, 1.0, literal=True))
@@ -191,6 +193,32 @@ def _mention(words: Sequence[Word], i: int, schema: SchemaIndex) -> Mention | No
     hits = sorted((hit for reach, hit in best.values() if reach == end), key=lambda h: -h.score)
     text = " ".join(w.text for w in words[i:end])
     return Mention(i, end, text, tuple(hits))
+
+
+def _must_be_name(words: Sequence[Word], i: int) -> bool:
+    """Whether an aggregate or a *per* asks for a noun and only this little word is there: ``sum of a``, ``total a``."""
+    following = words[i + 1] if i + 1 < len(words) else None
+    if following is not None and not following.stop:
+        return False
+    j = i - 1
+    while j >= 0 and words[j].stem in _LINKS:
+        j -= 1
+    return j >= 0 and any(words[j].has(kind) for kind in ("agg", "per", "high", "which", "count"))
+
+
+def _idle(words: Sequence[Word], i: int) -> bool:
+    """Whether a word that says little (*table*, *level*, *case*) is a part of a column's name by mere chance.
+
+    It is none where something asks for it: *per table*, *which level*, *table 7*.
+    """
+    word = words[i]
+    if not word.stop or word.senses or word.concepts or word.columns:
+        return False
+    before, after = (words[i - 1] if i else None), (words[i + 1] if i + 1 < len(words) else None)
+    if after is not None and (after.number is not None or not (after.stop or after.known)):
+        return False
+    asked = ("per", "which", "count", "top", "high", "join")
+    return before is None or not any(before.has(kind) for kind in asked)
 
 
 def _extend(words: Sequence[Word], i: int, named: NamedColumn) -> tuple[int, Hit] | None:

@@ -76,12 +76,13 @@ yoygrain day | day_over_day |
 others others | others other_ones the_others rest the_rest everyone_else all_others all_other everything_else the_other_ones | 其他 其余 其它
 share share | share shares percentage percentages percent_of proportion proportions fraction ratio pct contribution contributions composition market_share what_percent percent % | 占比 份额 比例 百分比 占 比重 构成 百分之几 占多少
 unusual unusual | unusual unusually anomaly anomalies anomalous outlier outliers strange abnormal spike spikes odd suspicious irregular weird unexpected peculiar | 异常 反常 不正常 离群 异常值 突变 不寻常 异动
+beyond yes | standard_deviation standard_deviations std_dev stddev std variance percentile percentiles quantile quantiles quartile quartiles correlation correlations correlate correlates correlated covariance regression skewness range_of spread_of running_total running_sum running_totals moving_average rolling_average forecast forecasts forecasted predict predicted prediction predictions extrapolate | 标准差 方差 相关性 相关系数 百分位 分位数 四分位 移动平均 滚动平均 逐期累计 预测 预计 回归
 trend trend | trend trends trending over_time timeline time_series history trajectory curve through_time in_the_course_of_time across_time | 趋势 走势 随时间 变化趋势 时间序列 变化情况 曲线 历史
 chart bar | bar_chart bars bar_graph bar_charts column_chart barchart bar histogram | 柱状图 条形图 柱形图 直方图
 chart line | line_chart line_graph line_charts linechart line_plot curve | 折线图 曲线图 线图
 chart any | chart graph plot diagram visualise visualize visualization picture draw | 图 图表 画 绘制 画图 作图
 chart other | pie_chart pie scatter_plot heatmap map donut | 饼图 饼状图 散点图 热力图 地图
-not not | not except excluding exclude excludes without other_than besides but_not apart_from non isn't aren't wasn't except_for no_longer never ignoring ignore leaving_out leave_out omit omitting | 不包括 不含 除了 除 排除 不是 非 剔除 去掉 除去 不算 没有 不包含 不在 未
+not not | not neither nor except excluding exclude excludes without other_than besides but_not apart_from non isn't aren't wasn't except_for no_longer never ignoring ignore leaving_out leave_out omit omitting | 不包括 不含 除了 除 排除 不是 非 剔除 去掉 除去 不算 没有 不包含 不在 未 不 没 无
 join and | and & as_well_as plus both | 、 和 与 及 以及 跟 同 还有
 join or | or either | 或 或者 还是
 dir from | from out_of departing_from leaving starting_at leaving_from | 从 自 由

@@ -15,6 +15,7 @@ from failsoft.examples.analyst.grammar.words import (
     BASE_LONGEST,
     BASE_VOCABULARY,
     LONGEST_PHRASE,
+    SAYING,
     STOP_STEMS,
     Entry,
     Phrasebook,
@@ -41,6 +42,7 @@ MAX_VALUES = 1000
 """Values of one column that are indexed."""
 
 _CAMEL = re.compile(r"(?<=[a-z\d])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_NUMBERED = frozenset({"no", "nr", "num", "number", "id", "code"})
 _UNIT_NOTE = re.compile(r"\s*[(\[（【][^)\]）】]{0,40}[)\]）】]\s*$")
 _VALUE_SUFFIXES = ("市", "省", "区", "地区", "公司", "店", "县", "部", "科", "州")
 
@@ -117,7 +119,8 @@ def _take_apart(column: Column) -> NamedColumn:
         for i, part in enumerate(parts)
         if (_kinds(part) and _kinds(part) <= {"g"}) or (part.stem in STOP_STEMS and not _kinds(part) & set("met"))
     ]
-    solid = [i for i in range(len(parts)) if i not in generic] or list(range(len(parts)))
+    solid = [i for i in range(len(parts)) if i not in generic]
+    solid = solid or [i for i in range(len(parts)) if parts[i].stem not in _NUMBERED] or list(range(len(parts)))
     fitting = [i for i in solid if wanted in _kinds(parts[i])]
     unqualified = [i for i in solid if "q" not in _kinds(parts[i])] or solid
     ordered = fitting or unqualified
@@ -157,6 +160,8 @@ class SchemaIndex:
         self.by_name: Mapping[str, NamedColumn] = {named.column.name: named for named in self.columns}
         self.book: Phrasebook = self._phrases()
         self.books = (BASE, self.book)
+        self.small = {name: named for name, named in self.by_name.items() if len(name) < 4 and stem(name) in STOP_STEMS}
+        """Columns called like a little word (*a*, *it*): they are named only where a name must stand."""
         own = longest_by_first((self.book,))
         self.longest = {**BASE_LONGEST, **{k: max(n, BASE_LONGEST.get(k, 1)) for k, n in own.items()}}
         self.vocabulary = BASE_VOCABULARY | {part for key in self.book for part in key}
@@ -165,6 +170,7 @@ class SchemaIndex:
         self._nameless = stem(profile.row_noun) in ("row", "") and not any(
             n.column.role == "identifier" and n.concept in ROW_CONCEPTS for n in self.columns
         )
+        self.spelled = SAYING | {part for key in self.book for part in key} | self._asked_words()
         self.row_nouns = self._row_nouns()
         self.time = self._time()
 
@@ -208,6 +214,11 @@ class SchemaIndex:
                     atoms.setdefault(atom, []).append((i, j))
         return {atom: tuple(places) for atom, places in atoms.items()}
 
+    def _asked_words(self) -> frozenset[str]:
+        """Other words for what the table has: a typing error is never read as something that it does not have."""
+        concepts = (c for c in CONCEPTS.values() if f"c:{c.id}" in self.by_atom or c.id in ROW_CONCEPTS)
+        return frozenset(part for c in concepts for word in c.asked for part in phrase_key(word.replace("_", " ")))
+
     def _row_nouns(self) -> frozenset[str]:
         nouns = {stem(self.profile.row_noun)}
         for word in name_words(self.profile.table):
@@ -229,12 +240,28 @@ class SchemaIndex:
 
     def is_row_noun(self, word: Word) -> bool:
         """Whether a word names what one row is: its noun, its table, or simply *rows*."""
-        if word.stem in self.row_nouns or word.stem in ROW_STEMS:
+        if word.stem in ROW_STEMS:
+            return True
+        if self._grouped_by(word):
+            return False
+        if word.stem in self.row_nouns:
             return True
         if self._nameless and word.concepts & ROW_CONCEPTS:
             return not any(f"c:{concept}" in self.by_atom for concept in word.concepts)
         own = {c for noun in self.row_nouns for c in NAMES.get((noun,), Entry()).concepts if CONCEPTS[c].kind != "g"}
         return bool(own & word.concepts)
+
+    def _grouped_by(self, word: Word) -> bool:
+        """Whether a noun is that of a column whose values recur: in a table of branches' days a row is no branch."""
+        if word.stem == stem(self.profile.row_noun) or word.concepts & ROW_CONCEPTS:
+            return False
+        for atom in (word.stem, *(f"c:{concept}" for concept in word.concepts)):
+            for index, part in self.by_atom.get(atom, ()):
+                named = self.columns[index]
+                recurs = named.column.distinct < 0.99 * self.profile.rows
+                if named.head == part and named.column.role in ("category", "text", "identifier") and recurs:
+                    return True
+        return False
 
     def time_part(self, grain: str) -> Column | None:
         """The column that holds a part of the date by itself (``month`` 1 to 12), if there is one."""

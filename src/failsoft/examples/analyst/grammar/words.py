@@ -26,7 +26,7 @@ _TOKENS = re.compile(
     (?P<date>\d{{4}}[-/]\d{{1,2}}(?:[-/]\d{{1,2}})?+(?![\d/-])|\d{{4}}\.\d{{1,2}}\.\d{{1,2}}(?![\d.])
       |\d{{1,2}}[./]\d{{1,2}}[./]\d{{4}}(?![\d./]))
     |(?P<number>(?:\d{{1,3}}(?:,\d{{3}})++(?![\d,])|\d++)(?:\.\d++)?+(?!{_LETTER}))
-    |(?P<word>(?:{_LETTER}|\d)++(?:['’]{_LETTER}++)*+)
+    |(?P<word>(?:{_LETTER}|\d)+(?:['’]{_LETTER}+)*)
     |(?P<cjk>[{_CJK}])
     |(?P<symbol>>=|<=|!=|<>|==|[^\s\w.])
     """,
@@ -201,6 +201,9 @@ BASE: Phrasebook = _build_base()
 
 
 BASE_VOCABULARY = frozenset(part for key in BASE for part in key)
+"""All words of it: none of them is a typing error."""
+SAYING = frozenset(part for key, entry in BASE.items() if entry.senses for part in key)
+"""Those that say what to do: a typing error may have been meant for one."""
 
 
 def chinese_number(text: str) -> float | None:
