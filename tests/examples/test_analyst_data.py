@@ -328,6 +328,38 @@ def test_names_fall_into_words(name, expected):
     assert names.words(name) == expected
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["Temperatur", "Außentemperatur", "Einzelpreis", "precio", "nota", "Verspätung", "température", "Ausschussquote"],
+)
+def test_what_cannot_be_added_is_known_in_other_languages(name):
+    assert names.is_not_additive(name)
+    assert not names.is_not_additive("Umsatz")
+
+
+def test_german_names_of_numbers_that_tell_rows_apart_and_of_dates_are_known(tmp_path):
+    lines = "".join(f"{2020 + i // 12};{i % 12 + 1};{4000 + i % 7};{i},5\n" for i in range(48))
+    profile, _ = loaded(written(tmp_path / "a.csv", "Jahr;Monat;Kundennummer;Temperatur\n" + lines))
+    assert profile.column("Kundennummer").role == "identifier"
+    assert profile.time_column is not None
+    assert not profile.column("Temperatur").additive
+
+
+@pytest.mark.parametrize(
+    ("name", "dates", "first"),
+    [
+        ("Datum", ["05.03.2025", "06.03.2025", "07.04.2025", "08.03.2025"], "2025-03-05"),
+        ("when", ["05.03.2025", "06.03.2025", "07.04.2025", "08.03.2025"], "2025-03-05"),  # dots: day first
+        ("Fecha", ["05/03/2025", "06/03/2025", "07/04/2025", "08/03/2025"], "2025-03-05"),
+        ("when", ["1/2/2025", "1/3/2025", "1/4/2025"], "2025-02-01"),  # firsts of months
+        ("when", ["1/2/2025", "3/4/2025", "5/6/2025"], "2025-01-02"),
+    ],
+)
+def test_dots_and_the_language_of_a_name_say_that_the_day_comes_first(tmp_path, name, dates, first):
+    profile, _ = loaded(written(tmp_path / "a.csv", f"{name};n\n" + "".join(f"{d};1\n" for d in dates)))
+    assert profile.column(name).minimum == first
+
+
 def test_short_columns_of_small_numbers_are_amounts_and_an_index_without_a_name_is_not(tmp_path):
     profile, _ = loaded(
         written(tmp_path / "a.csv", ",x,card\n0,1,4111111111111111\n1,2,5500000000000004\n2,3,4012888888881881\n")

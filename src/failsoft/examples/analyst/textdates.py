@@ -1,8 +1,9 @@
 """Dates and times written as text, from ISO to ``2024年3月`` and ``Q3 2024``, and how a column of them is read.
 
 A column is read as times only if one reading fits every value that is not missing. Whether ``3/4/2024`` is in March
-or in April is decided by the data: by a value that allows only one reading, else by which reading gives firsts of
-months or evenly spaced dates, else it is read as month/day (with dots: day.month); a note says so.
+or in April is decided by the data: by a value that allows only one reading; else dots and a name that is no
+English one (``Datum``, ``fecha``) say day first; else which reading gives firsts of months or evenly spaced dates, else
+it is read as month/day; a note says so.
 """
 
 # ruff: noqa: S608 - SQL is put together from quoted identifiers and literals; values from outside are bound
@@ -13,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from failsoft.examples.analyst import names
 from failsoft.examples.analyst.spec import Grain, Note
 from failsoft.examples.analyst.textsql import VALUE, literal
 
@@ -189,7 +191,7 @@ def _why_not(connection: Any, seen: str, form: _Form, name: str) -> Note:
 def _order_of_day_and_month(
     connection: Any, seen: str, both: Mapping[bool, _Form], name: str, example: str
 ) -> tuple[_Form, Note]:
-    """Both readings are possible throughout: firsts of several months win, then the more evenly spaced dates."""
+    """Both readings are possible: dots and the name decide, then firsts of months, then evenly spaced dates."""
     firsts, steps = {}, {}
     for day_first, form in both.items():
         dates = f"SELECT DISTINCT ({form.sql})::DATE AS d FROM {seen}"
@@ -197,10 +199,12 @@ def _order_of_day_and_month(
             f"SELECT count(*) > 1 AND bool_and(day(d) = 1), count(DISTINCT s) "
             f"FROM (SELECT d, d - lag(d) OVER (ORDER BY d) AS s FROM ({dates}))"
         ).fetchone()
-    if firsts[True] != firsts[False]:
+    if "." in example or names.is_european(name):
+        day_first = True
+    elif firsts[True] != firsts[False]:
         day_first = bool(firsts[True])
     else:
-        day_first = "." in example if steps[True] == steps[False] else steps[True] < steps[False]
+        day_first = steps[True] < steps[False]
     order = ("day/month/year", "日/月/年") if day_first else ("month/day/year", "月/日/年")
     return both[day_first], Note(
         "day_month_open",
