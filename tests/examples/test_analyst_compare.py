@@ -141,6 +141,9 @@ def judged(percents: list[float], **options: Any) -> list[Any]:
         ([5, 6, 4, 5.5, 7], []),
         ([5, 5, 5, 5, 5], []),
         ([5, 5, 5, 5, 5, 5, 40], [6]),  # the MAD is 0: the mean deviation takes over
+        ([59.8, 59.8, 59.8, 259], [3]),  # among four, one's own part of the mean deviation would hide it
+        ([10, 10, 10, 50, -30], []),  # two odd ones of five: no telling what is usual
+        ([10, 10, 10, 10, 50, 60], [5]),
         ([0, 0, 0, 0, 0, 0, 0, 1.5], []),  # too small a change to be worth a mark
         ([10.0, 10.1, 9.9, 10.05, 10.6, 10.0], []),
         ([5, 90], []),

@@ -4,9 +4,10 @@ little to judge.
 The yardstick is the median and the median absolute deviation (MAD), which a few odd values cannot move. A value is
 marked when its modified z-score |0.6745 · (x − median) / MAD| is above 3.5 (B. Iglewicz and D. C. Hoaglin, *How to
 Detect and Handle Outliers*, ASQC 1993). When more than half of the values are equal the MAD is 0 and 1.2533 · the
-mean absolute deviation takes its place, as there. MADs of fewer than ten values are too small on average and are
-enlarged by the factors of C. Croux and P. J. Rousseeuw, *Time-efficient algorithms for two highly robust estimators
-of scale* (COMPSTAT 1992).
+mean absolute deviation takes its place, as there; among groups it is that of the *other* groups, for an odd one among
+n raises it so much that its own score never exceeds n / 1.2533 (3.2 among four). MADs of fewer than ten values are too
+small on average and are enlarged by the factors of C. Croux and P. J. Rousseeuw, *Time-efficient algorithms for two
+highly robust estimators of scale* (COMPSTAT 1992).
 
 For changes between two periods the yardstick is, in this order:
 
@@ -99,13 +100,10 @@ class Spread:
 def spread(values: Sequence[float]) -> Spread:
     """Median and robust standard deviation of one or more finite values, see the module's text."""
     n, centre = len(values), median(values)
-    distances = [abs(v - centre) for v in values]
     correction = _SMALL_SAMPLE.get(n, n / (n - 0.8) if n > 9 else 1.0)
-    mad = median(distances)
-    # A MAD of rounding noise is a MAD of 0: tell by the size of the values.
-    if mad > 1e-12 * max(map(abs, values)):
+    if mad := _mad(values):
         return Spread(centre, mad * correction / 0.6745)
-    return Spread(centre, 1.253314 * fmean(distances))
+    return Spread(centre, 1.253314 * fmean(abs(v - centre) for v in values))
 
 
 def unusual(
@@ -123,10 +121,10 @@ def unusual(
     now = {r.key: (r.percent if by_percent else r.difference) or 0.0 for r in rows}
     floor = at_least if by_percent else at_least * _size(rows)
     yardsticks = _from_history(series, comparison, now, by_percent)
-    across = _from_groups(now) if len(now) >= MIN_GROUPS else None
+    across = _from_groups(now) if len(now) >= MIN_GROUPS else {}
     marks, methods, unjudged = [], [], [r.key for r in comparison.rows if r.difference is None]
     for row in rows:
-        yardstick: tuple[Spread, Method] | None = yardsticks.get(row.key) or across
+        yardstick: tuple[Spread, Method] | None = yardsticks.get(row.key) or across.get(row.key)
         if yardstick is None:
             unjudged.append(row.key)
             continue
@@ -240,8 +238,21 @@ def _changes(values: dict[int, float], lag: int, by_percent: bool) -> dict[int, 
     return found
 
 
-def _from_groups(now: dict[tuple[Scalar, ...], float]) -> tuple[Spread, Method]:
-    return spread(list(now.values())), "groups"
+def _from_groups(now: dict[tuple[Scalar, ...], float]) -> dict[tuple[Scalar, ...], tuple[Spread, Method]]:
+    """One yardstick for all; where most groups agree exactly (MAD 0), each is judged by the others alone."""
+    values = list(now.values())
+    common = spread(values)
+    if _mad(values) > 0:
+        return dict.fromkeys(now, (common, "groups"))
+    keys = list(now)
+    return {key: (spread(values[:i] + values[i + 1 :]), "groups") for i, key in enumerate(keys)}
+
+
+def _mad(values: Sequence[float]) -> float:
+    """The median absolute deviation; one of rounding noise, by the size of the values, is 0."""
+    centre = median(values)
+    mad = median([abs(v - centre) for v in values])
+    return mad if mad > 1e-12 * max(map(abs, values)) else 0.0
 
 
 def _explained(
