@@ -253,3 +253,14 @@ def test_a_reader_that_leaves_is_no_crash(sales, cache, tmp_path):
     assert "Traceback" not in process.stderr.read()
     process.stderr.close()
     process.wait(20)
+
+
+@pytest.mark.parametrize("question", ["total revenue", "revenue per planet"])
+def test_what_draws_is_not_imported_for_an_answer_without_a_chart(sales, question):
+    code = (
+        "import sys; from failsoft.cli.main import execute; "
+        f"execute(['ask', '--json', '--data', {str(sales)!r}, {question!r}]); "
+        "print('matplotlib' in sys.modules, file=sys.stderr)"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=False)
+    assert ended.stderr.split()[-1] == "False"

@@ -59,7 +59,7 @@ def run(asked: Asked) -> int:
     if asked.out is not None and asked.out.exists() and not asked.out.is_dir():
         raise BadInput(f"--out: {asked.out} is not a folder", param="out")
     screen = Screen(Console(highlight=False), quiet=asked.as_json)
-    with ready(settings, screen) as prepared:
+    with ready(settings, screen, question=asked.question) as prepared:
 
         async def answer() -> RunResult:
             async with prepared.app(faults) as app:
@@ -97,11 +97,11 @@ class Ready:
 
 
 @contextlib.contextmanager
-def ready(settings: Settings, screen: Screen) -> Iterator[Ready]:
-    """Loads what has to be loaded, before any budget and outside of any loop."""
+def ready(settings: Settings, screen: Screen, *, question: str | None = None) -> Iterator[Ready]:
+    """Loads what has to be loaded (for one question, if it is known), before any budget and outside of any loop."""
     with (
         UsualTimes.kept_in(cache_folder(settings.cache_dir)) as times,
-        loaded_sources(settings, screen.loading) as sources,
+        loaded_sources(settings, screen.loading, question=question) as sources,
     ):
         yield Ready(settings, sources, times)
 

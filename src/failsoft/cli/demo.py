@@ -69,7 +69,7 @@ def _shown(scene: Scene, screen: Screen, number: str, out: Path) -> RunResult:
     screen.question(scene.question, number=number)
     for downstream, toxic in scene.faults:
         screen.say(f"with a fault: {downstream} = {toxic}")
-    with ready(settings, screen) as prepared:
+    with ready(settings, screen, question=scene.question) as prepared:
 
         async def answer() -> RunResult:
             async with prepared.app(scene.faults) as app:

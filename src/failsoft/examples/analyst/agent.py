@@ -12,6 +12,7 @@ from typing import Any
 from failsoft.app import App
 from failsoft.base.errors import BadInput
 from failsoft.config import Settings
+from failsoft.examples.analyst.grammar import Grammar, QuestionError
 from failsoft.examples.analyst.plans import QuestionRule
 from failsoft.examples.analyst.replies import Replies
 from failsoft.examples.analyst.sources import Loading, Sources, cache_folder, load_sources
@@ -26,12 +27,20 @@ NAME = "analyst"
 
 
 @contextmanager
-def loaded_sources(settings: Settings, loading: Loading | None = None) -> Iterator[Sources]:
-    """The settings' tables, loaded and open; blocking, so before any loop runs. Closes them at the end."""
+def loaded_sources(
+    settings: Settings, loading: Loading | None = None, *, question: str | None = None
+) -> Iterator[Sources]:
+    """The settings' tables, loaded and open; blocking, so before any loop runs. Closes them at the end.
+
+    With the only `question` that will be asked, what draws is imported only if the answer has a picture.
+    """
     cache = cache_folder(settings.cache_dir)
-    _warm_up(cache)
+    if question is None:
+        _warm_up(cache)
     sources = load_sources(settings.data, cache=cache, **({"loading": loading} if loading is not None else {}))
     try:
+        if question is not None and _may_draw(question, settings, sources):
+            _warm_up(cache)
         yield sources
     finally:
         sources.close()
@@ -67,6 +76,16 @@ def make_analyst(sources: Sources, *, model: Planner | None = None, planner: str
         planners=planners,
         answer=Replies(sources.profiles),
     )
+
+
+def _may_draw(question: str, settings: Settings, sources: Sources) -> bool:
+    """Whether the answer may have a chart: by the rules, or because a model plans."""
+    if settings.model.base_url is not None and settings.run.planner != "rules":
+        return True
+    try:
+        return Grammar(sources.profiles).read(question).chart is not None
+    except QuestionError:
+        return False
 
 
 def _warm_up(cache: Path) -> None:
