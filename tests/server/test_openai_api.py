@@ -319,6 +319,19 @@ async def test_metrics_count_calls_routes_tokens_and_failures_under_known_names(
         assert any(name.startswith("failsoft_downstream_breaker_state{") for name in figures)
 
 
+async def test_metrics_tell_how_many_calls_are_in_flight():
+    async with serving_models("headers_never") as served:
+        held = [await served.send_raw(stream=stream) for stream in (False, True)]
+        while served.main.busy < 2:
+            await asyncio.sleep(0.01)
+        assert (await served.scrape())["failsoft_gateway_in_flight"] == 2
+        for _, writer in held:
+            writer.close()
+        while served.main.busy:
+            await asyncio.sleep(0.01)
+        assert (await served.scrape())["failsoft_gateway_in_flight"] == 0
+
+
 @pytest.mark.may_block(reason="the test reads the pipe that the log is written to")
 async def test_one_line_for_each_call_with_everything_but_content_and_keys():
     reading, writing = os.pipe()

@@ -144,6 +144,7 @@ class OpenAIApi:
         return found
 
     async def _scrape(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.metrics.in_flight = len(self.calls)
         page = self.metrics.page(self.gateway.kernel, self.ring, log_dropped=self.log.dropped)
         await send_body(send, 200, page, [], CONTENT_TYPE)
 
