@@ -153,6 +153,7 @@ class Guard:
         classify: Classifier | None = None,
         size: float = 1.0,
         runner: Runner | None = None,
+        lent: bool = False,
     ) -> T:
         """Awaits ``fn(*args)`` under this downstream's limits, breaker, bulkhead and retries, and the current deadline.
 
@@ -160,7 +161,8 @@ class Guard:
         current scope's. `timeout` replaces the policy's call limit (seconds). `idempotency_key` is visible to the
         callee in its scope and the same in every attempt. `classify` reads results and errors (see
         :mod:`failsoft.kernel.classify`). `size` is the request's size relative to others, for learned limits.
-        `runner` is for callees that run apart (:meth:`call_sync`).
+        `runner` is for callees that run apart (:meth:`call_sync`). `lent`: the `timeout` was set by a caller's budget
+        and not for this downstream; when it fires, nobody is blamed who was not slow already.
 
         Raises what the callee raised; :class:`~failsoft.base.errors.Rejection` when the call was refused unstarted;
         :class:`~failsoft.base.errors.TimeoutExceeded` naming the limit that fired. ``CancelledError`` passes through.
@@ -200,7 +202,7 @@ class Guard:
                 when, which, cut_short = now + own, "attempt", False
             else:
                 when, which = until, limit
-                cut_short = own is not None or limit != "call" or now - began > (until - began) / 2
+                cut_short = lent or own is not None or limit != "call" or now - began > (until - began) / 2
             ticket = Ticket(when, task, admission, now, which, cut_short, inherited, tenant, number)
             self._tickets[ticket] = None
             self.heap.arm(ticket)
@@ -217,7 +219,9 @@ class Guard:
                 failure = ended(self, ticket, None, error, classify, size)
             else:
                 now = loop.time()
-                if classify is None and now <= ticket.when and not ticket.fired:
+                if (
+                    now <= ticket.when and not ticket.fired and (classify is None or classify(value, None) is None)
+                ):  # the usual end; a classifier without a word on it has no objection
                     self._served(ticket, now, size)
                     return value
                 failure = ended(self, ticket, value, None, classify, size)

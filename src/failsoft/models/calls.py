@@ -27,7 +27,8 @@ class CallRecord:
     ``route`` and ``model`` are those that answered. ``limits`` says what set the limits of the last attempt (first
     content, idle, total), ``fired`` which limit ended an attempt. ``queue``, ``first`` and ``decode`` split the
     serving attempt's time. ``own`` is our own part of the time so far, in seconds of the process's clock; ``mark``
-    is where its present stretch began, 0 while an upstream or a queue is waited for.
+    is where its present stretch began, 0 while an upstream or a queue is waited for. ``raw`` is the body of a whole
+    answer as its upstream sent it, when that is what the client may get.
     """
 
     alias: str
@@ -55,6 +56,7 @@ class CallRecord:
     tokens: float = 0.0
     own: float | None = None
     mark: float = 0.0
+    raw: bytes | None = field(default=None, repr=False)
 
     def away(self) -> None:
         """From here on somebody else is waited for."""

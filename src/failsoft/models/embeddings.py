@@ -6,17 +6,18 @@ An answer is passed on as it came, once it is known to have one vector for each 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
 from failsoft.base.errors import BadInput, EmptyResult, MalformedResult
+from failsoft.base.transport import HttpResponse
 from failsoft.models.calls import CallRecord
-from failsoft.models.failures import Symptom, classifier, read_failure
+from failsoft.models.failures import Symptom, read_failure
 from failsoft.models.limits import RequestLimits
-from failsoft.models.upstream import _some, request_for
+from failsoft.models.states import RouteState
+from failsoft.models.whole import guarded_whole
 
 if TYPE_CHECKING:
     from failsoft.models.gateway import Gateway
@@ -133,65 +134,27 @@ def _check_input(given: Any) -> None:
 async def embed(gateway: Gateway, request: EmbeddingRequest, record: CallRecord) -> bytes:
     """The response's body, under the current deadline; raises the last route's error when none serves."""
     state = gateway._state(request.model)
-    loop = asyncio.get_running_loop()
 
-    async def at(chosen: Any, limits: RequestLimits) -> bytes:
+    async def at(chosen: RouteState, limits: RequestLimits) -> bytes:
+        route = chosen.route
         if chosen.guard is None:
             raise BadInput(f"{request.model} has a route without a model; it makes no embeddings", param="model")
 
-        def attempt() -> AsyncGenerator[bytes, None]:
-            record.attempts += 1
-            record.away()
-            return _exchange(gateway, chosen.route, request, record, limits)
+        async def read(response: HttpResponse) -> bytes:
+            body = await response.read(_MAX_ANSWER)
+            record.back()
+            record.usage = _checked(body, request.number, route.downstream)
+            return body
 
-        began = loop.time()
-        chosen.load.started()
-        try:
-            # One item under a stream's limits: counted as chat is, by what was seen of the route and not of the caller.
-            async with chosen.guard.stream(
-                attempt,
-                first_item=limits.total,
-                total=limits.total,
-                timeout=limits.total,
-                lent=chosen.lent(limits),
-                classify=classifier,
-            ) as items:
-                assert items.started_at is not None
-                record.queue = items.started_at - began
-                async for body in items:
-                    record.back()
-                    record.first, record.decode = loop.time() - items.started_at, 0.0
-                    return body  # type: ignore[no-any-return] # what `attempt` yields
-        finally:
-            chosen.load.ended()
-        raise EmptyResult("no embeddings came", details={"fault": "no_content"})
+        assert route.base_url is not None
+        url = f"{route.base_url.rstrip('/')}/embeddings"
+        asked = request.encode_for(route.model or request.model)
+        return await guarded_whole(gateway, chosen, limits, record, url, asked, read)
 
+    # it has what is asked of a chat request on the way
     body: bytes = await gateway._through(state, cast("Any", request), record, at)
-    record.ended = loop.time()
+    record.ended = asyncio.get_running_loop().time()
     return body
-
-
-async def _exchange(
-    gateway: Gateway, route: Any, request: EmbeddingRequest, record: CallRecord, limits: RequestLimits
-) -> AsyncGenerator[bytes, None]:
-    sent = request_for(
-        route,
-        request.encode_for(route.model or request.model),
-        stream=False,
-        request_id=record.request_id,
-        total=limits.total,
-        connect=route.limits.connect,
-    )
-    sent = replace(sent, url=f"{route.base_url.rstrip('/')}/embeddings")
-    async with gateway.transport.send(sent) as response:
-        if response.status >= 300:
-            symptom = Symptom(
-                None, response.status, response.headers, await _some(response), route.downstream, gateway.sources.wall()
-            )
-            raise read_failure(symptom).error
-        body = await response.read(_MAX_ANSWER)
-    record.usage = _checked(body, request.number, route.downstream)
-    yield body
 
 
 def _checked(body: bytes, number: int, downstream: str) -> dict[str, Any] | None:

@@ -18,98 +18,31 @@ from failsoft.base.errors import DeadlineExceeded, DownstreamUnavailable, Failso
 from failsoft.base.events import Event
 from failsoft.base.transport import Transport
 from failsoft.kernel.breaker import BreakerState
-from failsoft.kernel.flights import Flights
-from failsoft.kernel.guard import Guard, Kernel
+from failsoft.kernel.guard import Kernel
 from failsoft.kernel.policy import Policy
 from failsoft.kernel.scope import current
 from failsoft.kernel.stream import GuardedStream
-from failsoft.models.answers import AnswerCache, cache_key
+from failsoft.models.answers import cache_key
+from failsoft.models.asking import body_for, continued, least, streams, text_answer
 from failsoft.models.assembly import Assembler
 from failsoft.models.calls import CallRecord, RouteTried
 from failsoft.models.chat_request import ChatRequest
 from failsoft.models.chunks import FINISH, USAGE, Chunk
 from failsoft.models.failures import Reading, classifier, read_failure
-from failsoft.models.hygiene import cut_input, limit_note
-from failsoft.models.limits import InFlightLoad, LatencyModel, RequestLimits, limits_for
+from failsoft.models.limits import LatencyModel, RequestLimits, limits_for
 from failsoft.models.routes import Alias, Route
-from failsoft.models.staged import Staged, StagedChange
-from failsoft.models.stickiness import Stickiness
+from failsoft.models.staged import StagedChange
+from failsoft.models.states import MOMENT, AliasState, RouteState
 from failsoft.models.tokens import TokenEstimate
 from failsoft.models.upstream import as_chunks, exchange, has_content, request_for
+from failsoft.models.whole import ask_whole
 
 __all__ = ["Gateway"]
 
 _OWN_LIMITS: Final = frozenset({"first_item", "idle", "total"})
 
-_SYSTEM: Final = frozenset({"system", "developer"})
-
-_MOMENT: Final = 0.05
-"""Seconds that are kept of a budget for what needs no model: a text, a stale answer, telling of an error. The
-route's own limits come that much before the caller's, so that a route that hangs is blamed for it.
-"""
-
 _ROUNDS: Final = 4
 """How often the routes are gone through for one call while all are cooling down and the budget allows waiting."""
-
-
-class _RouteState:
-    """What is kept of one route of one alias."""
-
-    __slots__ = ("guard", "index", "load", "route", "staged")
-
-    def __init__(
-        self, index: int, route: Route, guard: Guard | None, on_change: Callable[[StagedChange], None]
-    ) -> None:
-        self.index = index
-        self.route = route
-        self.guard = guard
-        self.staged = Staged(route.staged, on_change)
-        self.load = InFlightLoad(route.capacity)
-
-    @property
-    def usual(self) -> float:
-        """Seconds that this route usually needs, for those before it to leave."""
-        if self.guard is None:
-            return _MOMENT
-        return self.guard.latency.typical or self.route.usual
-
-    def lent(self, limits: RequestLimits) -> tuple[str, ...]:
-        """The limits that say nothing about this route when they fire: a caller's budget set them, and too short.
-
-        Else one caller with short budgets could open the breaker for all. Of the first content it is known how long it
-        usually takes; of the whole it is not.
-        """
-        first, idle, total = limits.which
-        latency = None if self.guard is None else self.guard.latency.healthy_p95
-        enough = self.route.usual if latency is None else 1.5 * latency
-        found = ["total"] if total == "budget" else []
-        if first == "budget" and limits.first < enough:
-            found.append("first_item")
-        if idle == "budget":
-            found.append("idle")
-        return tuple(found)
-
-
-class _AliasState:
-    """What is kept of one alias."""
-
-    __slots__ = ("alias", "answers", "flights", "routes", "stickiness")
-
-    def __init__(self, alias: Alias, gateway: Gateway) -> None:
-        self.alias = alias
-        rng = gateway.sources.rng
-        self.answers = None if alias.cache is None else AnswerCache(alias.cache, rng=rng)
-        self.flights = Flights()
-        self.stickiness = Stickiness(alias.stickiness, len(alias.routes), rng=rng)
-        self.routes = [
-            _RouteState(
-                index,
-                route,
-                None if route.text is not None else gateway.kernel.guard(route.downstream, route.policy),
-                gateway.on_staged(alias.name, route.name),
-            )
-            for index, route in enumerate(alias.routes)
-        ]
 
 
 class Gateway:
@@ -129,7 +62,7 @@ class Gateway:
         self.sources = sources or kernel.sources
         self.tokens = TokenEstimate()
         self._learned = learned
-        self._aliases: dict[str, _AliasState] = {}
+        self._aliases: dict[str, AliasState] = {}
         policies: dict[str, Policy] = {}
         for alias in aliases:
             if alias.name in self._aliases:
@@ -137,7 +70,7 @@ class Gateway:
             for route in alias.routes:
                 if route.text is None and policies.setdefault(route.downstream, route.policy) != route.policy:
                     raise ValueError(f"{alias.name}: another alias guards the same route {route.name!r} otherwise")
-            self._aliases[alias.name] = _AliasState(alias, self)
+            self._aliases[alias.name] = AliasState(alias, self)
 
     @property
     def aliases(self) -> Mapping[str, Alias]:
@@ -148,7 +81,7 @@ class Gateway:
         """The alias called `name`; raises :class:`~failsoft.base.errors.NotFound` naming those there are."""
         return self._state(name).alias
 
-    def _state(self, name: str) -> _AliasState:
+    def _state(self, name: str) -> AliasState:
         found = self._aliases.get(name)
         if found is None:
             raise NotFound(
@@ -208,12 +141,14 @@ class Gateway:
         record.model = record.model or answer.get("model")
         return answer
 
-    def _keep(self, state: _AliasState, key: bytes | None, answer: dict[str, Any], record: CallRecord) -> None:
+    def _keep(self, state: AliasState, key: bytes | None, answer: dict[str, Any], record: CallRecord) -> None:
         if state.answers is not None and key is not None:
             state.answers.put(key, answer, asyncio.get_running_loop().time(), degraded=record.degraded)
 
-    async def _from_routes(self, state: _AliasState, request: ChatRequest, record: CallRecord) -> dict[str, Any]:
-        async def whole(chosen: _RouteState, limits: RequestLimits) -> dict[str, Any]:
+    async def _from_routes(self, state: AliasState, request: ChatRequest, record: CallRecord) -> dict[str, Any]:
+        async def whole(chosen: RouteState, limits: RequestLimits) -> dict[str, Any]:
+            if chosen.guard is not None and not streams(chosen.route, stream=False):
+                return await ask_whole(self, chosen, request, limits, record)
             assembler = Assembler(request.n)
             async with aclosing(self._pieces(chosen, request, limits, record, stream=False)) as pieces:
                 async for piece in pieces:
@@ -279,7 +214,7 @@ class Gateway:
                             raise
                         raise broken from error
                     assert assembler is not None
-                    asked = _continued(request, assembler.partial_text)
+                    asked = continued(request, assembler.partial_text)
                 finally:
                     if not settled:  # its client went: nothing is to be learned from that
                         state.stickiness.unused(opened.chosen.index)
@@ -296,7 +231,7 @@ class Gateway:
             self._keep(state, key, assembler.result(), record)
 
     def _opener(self, request: ChatRequest, record: CallRecord) -> Callable[..., Any]:
-        async def open_at(chosen: _RouteState, limits: RequestLimits) -> _Opened:
+        async def open_at(chosen: RouteState, limits: RequestLimits) -> _Opened:
             pieces = self._pieces(chosen, request, limits, record, stream=True)
             began = asyncio.get_running_loop().time()
             try:
@@ -326,7 +261,7 @@ class Gateway:
 
     def _may_continue(
         self,
-        state: _AliasState,
+        state: AliasState,
         request: ChatRequest,
         reading: Reading,
         assembler: Assembler | None,
@@ -350,7 +285,7 @@ class Gateway:
 
     async def _through(
         self,
-        state: _AliasState,
+        state: AliasState,
         request: ChatRequest,
         record: CallRecord,
         use: Callable[..., Any],
@@ -381,7 +316,7 @@ class Gateway:
                     remaining = current.get().wanted_until - loop.time()
                     if remaining <= 0:
                         raise DeadlineExceeded("the budget ended before a route answered")
-                    remaining -= min(_MOMENT, remaining / 10)
+                    remaining -= min(MOMENT, remaining / 10)
                     behind = [state.routes[i] for i in later]
                     final = streams and not state.alias.continue_on_cut
                     limits = self._limits(chosen, request, tokens, remaining, behind, final=final)
@@ -412,18 +347,18 @@ class Gateway:
 
     def _limits(
         self,
-        chosen: _RouteState,
+        chosen: RouteState,
         request: ChatRequest,
         tokens: float,
         remaining: float,
-        later: Sequence[_RouteState],
+        later: Sequence[RouteState],
         *,
         final: bool,
     ) -> RequestLimits:
         """The limits of one route; `final`: once it has begun to answer, no later route can take over."""
         route = chosen.route
         count = int(tokens * self.tokens.ratio(route.model)) + 1
-        most, load = _least(request.max_tokens, route.max_tokens), chosen.load.load()
+        most, load = least(request.max_tokens, route.max_tokens), chosen.load.load()
         learned = None if self._learned is None else self._learned(route)
         # what later routes usually need is kept for them, but never more than an equal share of what there is
         reserve = min(sum(one.usual for one in later), remaining * len(later) / (len(later) + 1))
@@ -433,7 +368,7 @@ class Gateway:
             whole = limits_for(route.limits, count, most, load, remaining, learned=learned)
             which = (limits.which[0], whole.which[1], whole.which[2])
             limits = limits._replace(idle=whole.idle, total=whole.total, which=which)
-        limits = limits._replace(call=call + min(_MOMENT, call / 10))
+        limits = limits._replace(call=call + min(MOMENT, call / 10))
         shortened = chosen.staged.limit
         if shortened is not None and shortened < limits.total:
             limits = limits._replace(
@@ -445,17 +380,17 @@ class Gateway:
         return limits
 
     async def _pieces(
-        self, chosen: _RouteState, request: ChatRequest, limits: RequestLimits, record: CallRecord, *, stream: bool
+        self, chosen: RouteState, request: ChatRequest, limits: RequestLimits, record: CallRecord, *, stream: bool
     ) -> AsyncGenerator[list[Chunk], None]:
         """One route's answer under its guard."""
         route, guard = chosen.route, chosen.guard
         if guard is None:
-            yield _text_answer(route, request, self.sources)
+            yield text_answer(route, request, self.sources)
             return
         loop = asyncio.get_running_loop()
         began = loop.time()
-        body = self._body(route, request, stream=stream)
-        upstream_streams = route.upstream_stream == "always" or (route.upstream_stream == "auto" and stream)
+        body = body_for(route, request, self.tokens, stream=stream)
+        upstream_streams = streams(route, stream=stream)
 
         def attempt() -> AsyncIterator[list[Chunk]]:
             record.attempts += 1
@@ -509,32 +444,12 @@ class Gateway:
         finally:
             chosen.load.ended()
 
-    def _body(self, route: Route, request: ChatRequest, *, stream: bool) -> bytes:
-        """The request as this route wants it: its model, its caps, its template, an input that fits."""
-        overrides: dict[str, Any] = {}
-        messages = request.messages
-        if route.max_input_tokens is not None:
-            messages = cut_input(messages, route.max_input_tokens, lambda text: self.tokens.count(text, route.model))
-        if route.system is not None:
-            messages = [{"role": "system", "content": route.system}, *messages]
-        if route.output_note and (most := _least(request.max_tokens, route.max_tokens)) is not None:
-            # behind the system prompt: in front of a tool's result it would part it from its call
-            head = next((i for i, one in enumerate(messages) if one.get("role") not in _SYSTEM), len(messages))
-            messages = [*messages[:head], {"role": "system", "content": limit_note(most)}, *messages[head:]]
-        if messages is not request.messages:
-            overrides["messages"] = messages
-        if route.max_tokens is not None:
-            name = "max_completion_tokens" if "max_completion_tokens" in request.data else "max_tokens"
-            overrides[name] = _least(request.max_tokens, route.max_tokens)
-        streams = route.upstream_stream == "always" or (route.upstream_stream == "auto" and stream)
-        return request.encode_for(route.model or request.model, stream=streams, overrides=overrides)
-
     # --- failures ------------------------------------------------------------------------------------------------
 
     def _note_failure(
         self,
-        state: _AliasState,
-        chosen: _RouteState,
+        state: AliasState,
+        chosen: RouteState,
         error: BaseException,
         record: CallRecord,
         began: float,
@@ -565,11 +480,11 @@ class Gateway:
         self._tell("route.failed", state, chosen, {"reading": reading.name, "code": reading.code})
         return reading
 
-    def _unused(self, state: _AliasState, indexes: Sequence[int]) -> None:
+    def _unused(self, state: AliasState, indexes: Sequence[int]) -> None:
         for index in indexes:
             state.stickiness.unused(index)
 
-    def _cooling(self, state: _AliasState, failed: Sequence[Reading], now: float) -> float | None:
+    def _cooling(self, state: AliasState, failed: Sequence[Reading], now: float) -> float | None:
         """Seconds until the first of the routes that only cool down may be tried; None when waiting is of no use."""
         waits = [state.stickiness.next_chance(now)] if not failed else []
         open_for = (one.guard.breaker.retry_in(now) for one in state.routes if one.guard is not None)
@@ -578,7 +493,7 @@ class Gateway:
             return None
         return max(0.001, min(waits)) if waits else None
 
-    def _all_out(self, state: _AliasState, failed: Sequence[Reading]) -> FailsoftError:
+    def _all_out(self, state: AliasState, failed: Sequence[Reading]) -> FailsoftError:
         """The error when no route serves: the last one that says more than that we did not even ask."""
         now = asyncio.get_running_loop().time()
         telling = [reading for reading in failed if reading.name not in {"breaker_open", "queue_full"}]
@@ -607,7 +522,7 @@ class Gateway:
 
         return tell
 
-    def _tell(self, kind: str, state: _AliasState, chosen: _RouteState, data: dict[str, Any]) -> None:
+    def _tell(self, kind: str, state: AliasState, chosen: RouteState, data: dict[str, Any]) -> None:
         if self.kernel.bus.listeners:
             scope = current.get()
             now = asyncio.get_running_loop().time()
@@ -624,7 +539,7 @@ class _Shared:
     """A call that others may join: keeps its answer for all of them, and tells them whose record is its own."""
 
     def __init__(
-        self, gateway: Gateway, state: _AliasState, request: ChatRequest, record: CallRecord, key: bytes
+        self, gateway: Gateway, state: AliasState, request: ChatRequest, record: CallRecord, key: bytes
     ) -> None:
         self.gateway, self.state, self.request, self.record, self.key = gateway, state, request, record, key
 
@@ -641,7 +556,7 @@ class _Opened:
 
     def __init__(
         self,
-        chosen: _RouteState,
+        chosen: RouteState,
         limits: RequestLimits,
         first: list[Chunk],
         pieces: AsyncGenerator[list[Chunk], None],
@@ -659,31 +574,3 @@ async def _joined(first: list[Chunk], rest: AsyncGenerator[list[Chunk], None]) -
         yield first
     async for piece in rest:
         yield piece
-
-
-def _least(one: int | None, other: int | None) -> int | None:
-    return other if one is None else one if other is None else min(one, other)
-
-
-def _continued(request: ChatRequest, said: str) -> ChatRequest:
-    """The request to the next route after a cut: with what was said so far as the beginning of its answer."""
-    messages = [*request.messages, {"role": "assistant", "content": said}]
-    return ChatRequest({**request.data, "messages": messages}, request.size)
-
-
-def _text_answer(route: Route, request: ChatRequest, sources: Sources) -> list[Chunk]:
-    """The answer of a route without a model: its text, as chunks."""
-    question = ""
-    for message in reversed(request.messages):
-        if message.get("role") == "user" and isinstance(message.get("content"), str):
-            question = message["content"]
-            break
-    text = (route.text or "").replace("{question}", question[:2000])
-    answer = {
-        "id": sources.new_id("chatcmpl"),
-        "object": "chat.completion",
-        "created": int(sources.wall()),
-        "model": route.name,
-        "choices": [{"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}],
-    }
-    return as_chunks(answer, include_usage=False)

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any, Final
 
-from failsoft.base.errors import EmptyResult, MalformedResult, StreamCut
+from failsoft.base.errors import EmptyResult, FailsoftError, MalformedResult, StreamCut
 from failsoft.base.transport import HttpRequest, HttpResponse, Transport
 from failsoft.kernel.deadline import deadline_scope
 from failsoft.kernel.scope import current
@@ -22,7 +22,7 @@ from failsoft.models.failures import Symptom, read_answer, read_failure
 from failsoft.models.routes import Route
 from failsoft.models.sse import SseParser
 
-__all__ = ["as_chunks", "exchange", "has_content", "request_for"]
+__all__ = ["as_chunks", "exchange", "has_content", "refused", "request_for", "streamed"]
 
 _MAX_ANSWER: Final = 16 * 1024 * 1024
 """Bytes of an answer that is not streamed."""
@@ -37,9 +37,19 @@ def has_content(chunks: list[Chunk]) -> bool:
 
 
 def request_for(
-    route: Route, body: bytes, *, stream: bool, request_id: str | None, total: float, connect: float | None = None
+    route: Route,
+    body: bytes,
+    *,
+    stream: bool,
+    request_id: str | None,
+    total: float,
+    connect: float | None = None,
+    url: str | None = None,
 ) -> HttpRequest:
-    """The upstream's request, with what is left of the budget on it (relative: clocks of two machines do not agree)."""
+    """The upstream's request, with what is left of the budget on it (relative: clocks of two machines do not agree).
+
+    `url` is where chat completions are asked for, unless it is given.
+    """
     left = min(total, current.get().wanted_until - asyncio.get_running_loop().time())
     headers = {
         "Content-Type": "application/json",
@@ -53,7 +63,7 @@ def request_for(
         headers["Authorization"] = f"Bearer {route.api_key}"
     if request_id is not None:
         headers["X-Request-ID"] = request_id
-    return HttpRequest("POST", route.url, headers, body, downstream=route.downstream, connect=connect)
+    return HttpRequest("POST", url or route.url, headers, body, downstream=route.downstream, connect=connect)
 
 
 async def exchange(
@@ -66,14 +76,19 @@ async def exchange(
     """
     async with transport.send(request) as response:
         if response.status >= 300:
-            symptom = Symptom(None, response.status, response.headers, await _some(response), route.downstream, wall)
-            raise read_failure(symptom).error
+            raise await refused(response, route.downstream, wall)
         if "text/event-stream" in response.headers.get("content-type", "").lower():
-            async with aclosing(_streamed(response, n)) as pieces:
+            async with aclosing(streamed(response, n)) as pieces:
                 async for piece in pieces:
                     yield piece
         else:
             yield _whole(await response.read(_MAX_ANSWER), route.downstream)
+
+
+async def refused(response: HttpResponse, downstream: str, wall: float) -> FailsoftError:
+    """The error that a response stands for, whose status is not that of a success."""
+    symptom = Symptom(None, response.status, response.headers, await _some(response), downstream, wall)
+    return read_failure(symptom).error
 
 
 async def _some(response: HttpResponse) -> bytes:
@@ -92,7 +107,8 @@ async def _some(response: HttpResponse) -> bytes:
     return b"".join(parts)[:_MAX_ERROR]
 
 
-async def _streamed(response: HttpResponse, n: int) -> AsyncGenerator[list[Chunk], None]:
+async def streamed(response: HttpResponse, n: int) -> AsyncGenerator[list[Chunk], None]:
+    """The chunks of a streamed answer with `n` choices, a list for each piece; raises unless it is complete."""
     parser = SseParser()
     finished: set[int] = set()
     seen: set[int] = set()

@@ -313,8 +313,11 @@ class ChatCall(Call):
             await self._streamed(request, record)
             return
         answer = await self.api.gateway.complete(request, record)
+        raw = record.raw
+        if raw is None or record.cache == "stale":
+            raw = _encode(answer)
         self.done = True
-        await send_body(self.send, 200, _encode(answer), self._headers())
+        await send_body(self.send, 200, raw, self._headers())
 
     async def _streamed(self, request: ChatRequest, record: CallRecord) -> None:
         alias = self.api.gateway.alias(request.model)

@@ -1,0 +1,84 @@
+"""What is kept of aliases and their routes from call to call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from failsoft.kernel.flights import Flights
+from failsoft.kernel.guard import Guard
+from failsoft.models.answers import AnswerCache
+from failsoft.models.limits import InFlightLoad, RequestLimits
+from failsoft.models.routes import Alias, Route
+from failsoft.models.staged import Staged, StagedChange
+from failsoft.models.stickiness import Stickiness
+
+if TYPE_CHECKING:
+    from failsoft.models.gateway import Gateway
+
+__all__ = ["MOMENT", "AliasState", "RouteState"]
+
+MOMENT: Final = 0.05
+"""Seconds that are kept of a budget for what needs no model: a text, a stale answer, telling of an error. The
+route's own limits come that much before the caller's, so that a route that hangs is blamed for it.
+"""
+
+
+class RouteState:
+    """What is kept of one route of one alias."""
+
+    __slots__ = ("guard", "index", "load", "route", "staged")
+
+    def __init__(
+        self, index: int, route: Route, guard: Guard | None, on_change: Callable[[StagedChange], None]
+    ) -> None:
+        self.index = index
+        self.route = route
+        self.guard = guard
+        self.staged = Staged(route.staged, on_change)
+        self.load = InFlightLoad(route.capacity)
+
+    @property
+    def usual(self) -> float:
+        """Seconds that this route usually needs, for those before it to leave."""
+        if self.guard is None:
+            return MOMENT
+        return self.guard.latency.typical or self.route.usual
+
+    def lent(self, limits: RequestLimits) -> tuple[str, ...]:
+        """The limits that say nothing about this route when they fire: a caller's budget set them, and too short.
+
+        Else one caller with short budgets could open the breaker for all. Of the first content it is known how long it
+        usually takes; of the whole it is not.
+        """
+        first, idle, total = limits.which
+        latency = None if self.guard is None else self.guard.latency.healthy_p95
+        enough = self.route.usual if latency is None else 1.5 * latency
+        found = ["total"] if total == "budget" else []
+        if first == "budget" and limits.first < enough:
+            found.append("first_item")
+        if idle == "budget":
+            found.append("idle")
+        return tuple(found)
+
+
+class AliasState:
+    """What is kept of one alias."""
+
+    __slots__ = ("alias", "answers", "flights", "routes", "stickiness")
+
+    def __init__(self, alias: Alias, gateway: Gateway) -> None:
+        self.alias = alias
+        rng = gateway.sources.rng
+        self.answers = None if alias.cache is None else AnswerCache(alias.cache, rng=rng)
+        self.flights = Flights()
+        self.stickiness = Stickiness(alias.stickiness, len(alias.routes), rng=rng)
+        self.routes = [
+            RouteState(
+                index,
+                route,
+                None if route.text is not None else gateway.kernel.guard(route.downstream, route.policy),
+                gateway.on_staged(alias.name, route.name),
+            )
+            for index, route in enumerate(alias.routes)
+        ]
