@@ -98,6 +98,12 @@ def refusal(grammar: Grammar, question: str) -> QuestionError:
         (INN, "tip rate by waiter", "unknown_metric"),
         (FREIGHT, "各省的运费", "unknown_column"),
         (WEB, "who got the highest signups?", "not_supported"),
+        (WEB, "signups per Kunde", "unknown_column"),
+        # none of, numbers in letters, shapes
+        (INN, "visits with no tip", "not_supported"),
+        (INN, "ten highest bills", "not_supported"),
+        (INN, "bill distribution", "not_supported"),
+        (FREIGHT, "运费低于5的有几天", "not_supported"),
     ],
 )
 def test_what_may_change_the_numbers_is_refused_rather_than_left_out(grammar, question, code):
@@ -145,6 +151,10 @@ def read(grammar: Grammar, question: str) -> str:
         # negations that are read
         (FREIGHT, "不延误的平均运费", "mean 运费 [是否延误 = 否]"),
         (INN, "tips neither from Anna nor Ben", "sum Tip [Waiter not in ['Anna', 'Ben']]"),
+        # all values whose share is asked for stay among the groups
+        (FREIGHT, "顺丰或中通的运费占总数多少", "sum 运费 by 承运商"),
+        (INN, "share of tips from Anna and Ben", "sum Tip by Waiter"),
+        (BRANCHES, "Umsatz pro Monat", "sum Umsatz by month"),
         (INN, "who got the most tips?", "sum Tip by Waiter desc 1"),
     ],
 )
@@ -154,6 +164,7 @@ def test_columns_and_conditions_are_understood(grammar, question, reading):
 
 def test_the_mean_of_each_day_is_said_not_to_be_that_of_daily_totals():
     assert any("not the mean of its totals" in note for note in INN.read("average daily bill").notes)
+    assert FREIGHT.read("平均每天运费").notes
     assert not any("totals" in note for note in INN.read("total bill per day").notes)
 
 

@@ -430,6 +430,8 @@ class _Reading:
         unusual: bool,
     ) -> Intent:
         leave = [v for v in (*(pair or ()), share) if v is not None]
+        if share is not None:  # of several values: all of them stay among the groups
+            leave += [v for v in self.conditions.values if v.column is share.column and not v.negated]
         filters = [*self.conditions.filters, *time.filters, *self.conditions.value_filters(leave)]
         compared = time.other is not None or pair is not None or bool(time.other_filters)
         groups = tuple(self.groupings.groups)

@@ -329,6 +329,9 @@ class Groupings:
         if word.has("when"):
             if not self.ranked:
                 return
+            if any(w.has("grain") for w in self.words[i + 1 :]):
+                word.used = "group"  # when was the busiest *hour*
+                return
             known = self.schema.range(self.schema.time) if self.schema.time is not None else None
             grain = auto_grain(*known) if known else "month"
             self.add(self.time_group(grain, word), i, "which", plural=False)

@@ -57,6 +57,10 @@ class Limits:
                     f"Running totals ('{word.text}') are not supported; totals of each period are.",
                     f"不支持逐期累加（“{word.text}”）；可以按期给出总计。",
                 )
+            if word.stem in ("distribution", "distributed", "分布") and not self.groupings.found and not word.columns:
+                raise self._unsupported(
+                    "A distribution needs groups: say by what it is to be shown.", "分布需要分组：请说明按什么分组。"
+                )
         for mention in self.conditions.borrowed:
             self._refuse_condition_on_total(mention)
 
@@ -119,7 +123,9 @@ class Limits:
                 continue
             if self._counts(i):
                 raise self._not_understood(word.text, "number", "数字")
-            if word.has("not") and not self._told_otherwise(i):
+            if self._numbers_a_rank(i):
+                raise self._not_understood(word.text, "number", "数字")
+            if (word.has("not") or self._none_of(i)) and not self._told_otherwise(i):
                 raise self._not_understood(word.text, "negation", "否定")
             if (word.has("ordinal") and word.kind != "cjk" and not self._enumerates(i)) or self._nth(i):
                 raise self._not_understood(self._ordinal(i), "order", "次序")
@@ -140,6 +146,18 @@ class Limits:
         if word.number is None or word.values:
             return False
         return word.kind == "number" or (word.kind == "cjk" and not word.senses and word.number >= 2)
+
+    def _numbers_a_rank(self, i: int) -> bool:
+        """``ten highest``: a number in letters beside a rank."""
+        word = self.words[i]
+        if word.kind != "word" or word.number is None or word.number < 2:
+            return False
+        beside = (self.sentence.word(i - 1) if i else None, self.sentence.word(i + 1))
+        return any(w is not None and (w.has("high") or w.has("top")) for w in beside)
+
+    def _none_of(self, i: int) -> bool:
+        """``with no rating``."""
+        return self.words[i].stem == "no" and self.sentence.mention_at(i + 1) is not None
 
     def _told_otherwise(self, i: int) -> bool:
         """Politeness and idioms: *why not*, *not only*, *if not*."""
@@ -180,7 +198,16 @@ class Limits:
                 f"没有“{word.text}”对应的列；表中有：{self.voice.listing(names)}。",
                 names,
             )
-        if word.stem == "by" or following is None or following.used or following.stem not in UNITS:
+        if word.stem == "by" or following is None or following.used:
+            return
+        if following.concepts and self.sentence.mention_at(i + 1) is None and following.stem not in UNITS:
+            raise self.voice.error(
+                "unknown_column",
+                f"There is no column '{following.text}'; the table has {self.voice.listing(names)}.",
+                f"没有“{following.text}”对应的列；表中有：{self.voice.listing(names)}。",
+                names,
+            )
+        if following.stem not in UNITS:
             return
         raise self._unsupported(
             f"Values per {following.text} are not supported: nothing is divided by another column.",
@@ -236,9 +263,17 @@ class Limits:
         return self.voice.error("not_supported", en, zh, [n.column.name for n in self.schema.columns])
 
 
+def _each_time(word: Word, before: Word | None) -> bool:
+    """``daily``, ``每天``, also 天 after 平均每."""
+    if not word.has("grain"):
+        return False
+    return bool(word.has("adverb")) or (before is not None and before.stem == "平均每")
+
+
 def time_means_note(sentence: Sentence, aggregate: str, additive: bool, words: Sequence[Word]) -> None:
     """``average daily bill``: the mean of the rows of each day is given, and that is said."""
-    adverb = next((w for w in words if w.has("adverb") and w.has("grain")), None)
+    daily = (w for w, before in zip(words, (None, *words), strict=False) if _each_time(w, before))
+    adverb = next(daily, None)
     if aggregate == "mean" and additive and adverb is not None:
         sentence.note(
             f"The mean of single rows is given per {adverb.senses['grain']}, not the mean of its totals.",

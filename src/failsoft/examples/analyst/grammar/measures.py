@@ -243,7 +243,8 @@ class Measures:
                 word.used = "measure"
                 self.sentence.note("Each row is counted as one sale.", "每一行计为一笔销售。")
                 return Measure("count")
-            if word.has("grain") and not mention and not word.used and self.words[i].kind != "cjk":
+            days = self.words[i].kind != "cjk" or (j == i + 1 and bool(self.conditions.borrowed))
+            if word.has("grain") and not mention and not word.used and days:
                 raise self.voice.error(
                     "not_supported",
                     f"Counting the {word.text} that have something is not supported; group by {word.text} instead.",

@@ -106,10 +106,10 @@ post <= | or_less or_below or_fewer or_lower or_under or_shorter and_below or_yo
 grain hour | hour hours hourly | 小时 钟头 每小时
 grain hour_of_day | hour_of_day hour_of_the_day hours_of_the_day time_of_day hours_of_day | 时段 钟点
 grain day | day days daily date dates | 天 日 每日 日期 号 每天 逐日
-grain week | week weeks weekly | 周 星期 礼拜 每周 逐周
-grain month | month months monthly | 月 月份 每月 逐月 月度
-grain quarter | quarter quarters quarterly | 季度 季 逐季 每季
-grain year | year years yearly annual annually | 年 年份 年度 每年 逐年
+grain week | week weeks weekly woche wochen semana | 周 星期 礼拜 每周 逐周
+grain month | month months monthly monat monate | 月 月份 每月 逐月 月度
+grain quarter | quarter quarters quarterly quartal trimestre | 季度 季 逐季 每季
+grain year | year years yearly annual annually jahr jahre | 年 年份 年度 每年 逐年
 per per | | 各国 各省 各州 各市 各店 各区 各地 各科 各校
 which which | | 哪国 哪省 哪市 哪店 哪区 星期几 周几 礼拜几 几月 几月份
 grain month | | 几月 几月份
