@@ -41,6 +41,12 @@ demo: $(VENV) ## Ask two questions, then one again with a dependency that hangs
 test: $(VENV) ## Run the whole test-suite
 	$(BIN)/python -m pytest -n 2 $(ARGS)
 
+.PHONY: test-model
+test-model: $(VENV) ## Fetch and build a real small model (ten minutes the first time), test the gateway before it
+	@mkdir -p .models
+	.tools/bin/python scripts/real_model.py > .models/paths.json
+	FAILSOFT_REAL_MODEL=.models/paths.json $(BIN)/python -m pytest tests/real_model $(ARGS)
+
 CHECKS := check-format check-lint check-types check-layers check-docs check-pins
 .PHONY: check $(CHECKS)
 check: $(VENV) ## Format, lint, types, layers, documentation, pins: all of them, then fail if one did
