@@ -28,8 +28,10 @@ from failsoft.config import Settings
 from failsoft.kernel.deadline import remaining
 from failsoft.kernel.guard import Guard, Kernel
 from failsoft.kernel.scope import ROOT, current
+from failsoft.kernel.watchdog import LoopWatchdog
 from failsoft.runs.agents import Agent, AgentRegistry
 from failsoft.runs.crew import Crew, Orphan, within
+from failsoft.runs.doors import Doors
 from failsoft.runs.limits import Grace, RunLimits, RunParts
 from failsoft.runs.progress import History
 from failsoft.runs.recorder import Recorder, RecorderStatistics
@@ -87,6 +89,8 @@ class App:
         self.kernel = kernel or Kernel(bus=self.bus, sources=self.sources)
         self.limits = limits or _limits(self.settings)
         self.agents = AgentRegistry(agents, default=self.settings.agent)
+        self.doors = Doors(lambda name: self.agents.get(name).breaker, self.bus, self.sources, self.kernel.probes)
+        """The breakers of the agents."""
         self._own_store = isinstance(store, str)
         self.store: RunStore | None = None if store == "off" else MemoryStore() if store == "memory" else store
         self.history = History()
@@ -102,6 +106,7 @@ class App:
         self._parts: RunParts | None = None
         self._closing = False
         self._transport: Transport | None = None
+        self._watchdog = LoopWatchdog(self.bus)
         self.gateway: Gateway | None = self._made_gateway()
         """The model gateway, when models are configured."""
         self._guards()
@@ -130,6 +135,7 @@ class App:
             raise RuntimeError("this app has been started")
         loop = asyncio.get_running_loop()
         crew = self._crew = Crew(loop)
+        self._watchdog.start()
         if self.store is not None:
             try:
                 kept = await within(
@@ -185,6 +191,7 @@ class App:
                     except FailsoftError as error:
                         _log.warning("the last writes are lost: %s", error.message)
             finally:
+                self._watchdog.stop()
                 await crew.aclose()
                 await self.kernel.aclose()
                 if self._transport is not None:
@@ -198,7 +205,8 @@ class App:
         """Accepts a request and starts its run; returns at once.
 
         Raises :class:`BadInput` (``param`` names the field), :class:`UnknownAgent`, :class:`IdempotencyConflict`, or
-        :class:`QueueFull` when too many runs are running. An earlier run of the same key is returned as it is. Inside a
+        :class:`QueueFull` when too many runs are running, :class:`BreakerOpen` while the agent
+        keeps failing. An earlier run of the same key is returned as it is. Inside a
         ``deadline_scope`` the run gets no more than what is left of it.
         """
         parts = self._parts
@@ -220,7 +228,10 @@ class App:
                 return RunHandle(self._remembered.get(run_id) or self._active[run_id])
         if len(self._active) >= self.limits.max_runs:
             raise QueueFull("too many runs are running", retry_after=1.0)
+        loop = asyncio.get_running_loop()
+        admission = self.doors.admit(agent.name, loop.time())
         run = Run(self.sources.new_id("run"), request, agent, budget, parts)
+        run.admission = admission
         run.on_end = self._on_end
         self._active[run.id] = run
         if key is not None:
@@ -247,6 +258,10 @@ class App:
 
     def _on_end(self, run: Run) -> None:
         self._ended[str(run.cell.value)] += 1
+        if run.result is not None:
+            now = asyncio.get_running_loop().time()
+            result = run.result
+            self.doors.settle(run.agent.name, run.admission, run.cell.value, result.error, result.elapsed, now)
         self._active.pop(run.id, None)
         self._remembered[run.id] = run
         if len(self._remembered) > _REMEMBERED:

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from failsoft.base.errors import BadInput, UnknownAgent
+from failsoft.kernel.breaker import BreakerPolicy
 from failsoft.runs.answer import AnswerFunction
+from failsoft.runs.doors import AGENT_BREAKER
 from failsoft.runs.plan import PlanLimits
 from failsoft.runs.planner import Planner
 from failsoft.tools.registry import Tool, ToolRegistry
@@ -25,6 +27,7 @@ class Agent:
     ``planners`` are tried in their order, usually rules, then model; ``planner_order`` picks and reorders them by name.
     ``answer`` makes the text and files from the outcomes; without it a generic one is made. ``budget`` in seconds is
     the default for runs that ask for none. ``width`` is how many tasks of one run may run at once.
+    ``breaker`` short-circuits the agent at the door while its runs keep failing as a whole; None: never.
     """
 
     name: str
@@ -35,6 +38,7 @@ class Agent:
     budget: float | None = None
     limits: PlanLimits = field(default_factory=PlanLimits)
     width: int = 16
+    breaker: BreakerPolicy | None = AGENT_BREAKER
 
     def __init__(
         self,
@@ -47,6 +51,7 @@ class Agent:
         budget: float | None = None,
         limits: PlanLimits | None = None,
         width: int = 16,
+        breaker: BreakerPolicy | None = AGENT_BREAKER,
         planner_order: Sequence[str] | None = None,
     ) -> None:
         if not _NAME.fullmatch(name):
@@ -66,6 +71,7 @@ class Agent:
             "budget": budget,
             "limits": limits or PlanLimits(),
             "width": width,
+            "breaker": breaker,
         }
         for key, value in values.items():
             object.__setattr__(self, key, value)

@@ -21,6 +21,7 @@ from failsoft.base.errors import (
     StoreConflict,
 )
 from failsoft.base.events import Event
+from failsoft.kernel.breaker import Admission
 from failsoft.kernel.classify import as_error
 from failsoft.runs.agents import Agent
 from failsoft.runs.answer import Answer, Parts, build, shortfalls
@@ -63,6 +64,7 @@ class Run:
         self.events: deque[Event] = deque(maxlen=_LOG)
         self.task: asyncio.Task[None] | None = None
         self.on_end: Callable[[Run], None] | None = None
+        self.admission: Admission | None = None
         self._parts = parts
         self._loop = asyncio.get_running_loop()
         self.began = self._loop.time() - request.spent_ms / 1000
