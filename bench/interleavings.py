@@ -48,7 +48,7 @@ from failsoft.kernel.retry import RetryPolicy
 from failsoft.kernel.scope import current_scope, scope
 from failsoft.kernel.ticket import Ticket
 from failsoft.kernel.timeout import AdaptiveTimeoutPolicy
-from failsoft.testing.clock import VirtualTimeLoop
+from failsoft.testing.clock import VirtualEvent, VirtualTimeLoop
 
 INVARIANTS = (
     "permits_in_use",  # permits, and their labels, still held at the end
@@ -375,6 +375,7 @@ class Call:
         self.cancel_nth = 0
         self.granted_first = False
         self.deaf = False
+        self.held_up = False
         self.task: asyncio.Task[None]
 
     def next_script(self) -> Script:
@@ -452,7 +453,7 @@ class World:
     def starts(self, call: Call) -> None:
         now, inherited = self.loop.time(), current_scope()
         until = inherited.deadline if call.sort == "fetch" else call.until  # a flight belongs to no caller
-        if now >= inherited.deadline or now >= until:
+        if (now >= inherited.deadline or now >= until) and not call.held_up:
             self.violated("started_late", f"callee of {call.index} {call.sort} at {now}")
 
     async def acts(self, script: Script) -> Any:
@@ -483,6 +484,11 @@ class World:
         yield script.end()
 
     async def interceptor(self, fn: Callable[..., Any], *args: Any) -> Any:
+        """Holds the callee up. The attempt begins here; when its callee does is no longer the guard's concern."""
+        for call in args:
+            if isinstance(call, Call):
+                self.starts(call)
+                call.held_up = True
         await asyncio.sleep(0.125)
         return await fn(*args)
 
@@ -694,6 +700,9 @@ class World:
             task.cancel()
         for guard in self.guards:
             await self.use(guard)
+        if rng.random() < 0.03:
+            await self.use_thread()
+        await self.kernel.aclose()
         await asyncio.sleep(1.0)
 
     def look(self, guard: SpiedGuard) -> None:
@@ -723,6 +732,24 @@ class World:
             assert await guard.call(asyncio.sleep, 0.0, "usable") == "usable"
         except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
             self.violated("unusable", f"{guard!r} {error!r}")
+
+    async def use_thread(self) -> None:
+        """A real thread, alone, so that the order of what happens is the same each time: in time or left behind."""
+        self.seen["real threads"] += 1
+        guard = SpiedGuard("t", Policy(), self.kernel, self)
+        go, loop = VirtualEvent(self.loop), self.loop
+        began, wakes = loop.time(), self.rng.choice([0.25, 2.0])
+        loop.call_at(began + wakes, go.set)
+        try:
+            ended = repr(await guard.call_sync(go.wait, timeout=1.0))
+        except FailsoftError as error:
+            ended = error.code
+        self.note("thread", ended)
+        if loop.time() != began + min(1.0, wakes):
+            self.violated("ended_late", f"a thread's call at {loop.time()}, begun {began}")
+        await asyncio.sleep(4.0)
+        self.look(guard)
+        await guard.aclose()
 
 
 def one_world(seed: int, index: int, policies: list[Policy], loop: Loop) -> World:
