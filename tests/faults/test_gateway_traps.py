@@ -221,6 +221,23 @@ async def test_a_route_that_is_late_with_time_enough_is_blamed():
     assert record.route == "backup"
 
 
+@pytest.mark.parametrize("mode", ["always", "auto", "never"])
+async def test_however_the_upstream_is_asked_a_route_that_hangs_is_left_and_short_budgets_blame_nobody(mode):
+    ups = Upstreams(main=[0.5, *WELL], backup=[0.5, *WELL])
+    g = gateway(ups, *(route(name, upstream_stream=mode) for name in ups.answers), coalesce=False)
+    for _ in range(30):
+        with pytest.raises(FailsoftError):
+            await completed(g, budget=0.1)
+    _, record = await completed(g, budget=5.0)
+    assert record.route == "main"
+    ups.answers["main"] = [60.0]
+    for _ in range(5):
+        await completed(g, budget=5.0)
+    asked = ups.asked.count("main")
+    _, record = await completed(g, budget=5.0)
+    assert (record.route, ups.asked.count("main")) == ("backup", asked)
+
+
 @pytest.mark.parametrize("budget", [8.0, 60.0])
 async def test_the_breaker_of_an_only_route_opens_when_it_hangs(budget):
     g = gateway(Upstreams(main=[600.0]), coalesce=False)

@@ -319,7 +319,7 @@ class Gateway:
                     remaining -= min(MOMENT, remaining / 10)
                     behind = [state.routes[i] for i in later]
                     final = streams and not state.alias.continue_on_cut
-                    limits = self._limits(chosen, request, tokens, remaining, behind, final=final)
+                    limits = self._limits(chosen, request, tokens, remaining, behind, stream=streams, final=final)
                     record.limits = limits.which
                     began = loop.time()
                     try:
@@ -353,9 +353,12 @@ class Gateway:
         remaining: float,
         later: Sequence[RouteState],
         *,
+        stream: bool,
         final: bool,
     ) -> RequestLimits:
-        """The limits of one route; `final`: once it has begun to answer, no later route can take over."""
+        """The limits of one route, for a client that wants a `stream` or not; `final`: once it has begun to answer, no
+        later route can take over.
+        """
         route = chosen.route
         count = int(tokens * self.tokens.ratio(route.model)) + 1
         most, load = least(request.max_tokens, route.max_tokens), chosen.load.load()
@@ -377,7 +380,7 @@ class Gateway:
                 idle=min(limits.idle, shortened),
                 which=(limits.which[0], limits.which[1], "staged"),
             )
-        return limits
+        return limits._replace(lent=chosen.lent(limits, whole=not streams(route, stream=stream)))
 
     async def _pieces(
         self, chosen: RouteState, request: ChatRequest, limits: RequestLimits, record: CallRecord, *, stream: bool
@@ -415,7 +418,7 @@ class Gateway:
                 idle=limits.idle,
                 total=limits.total,
                 timeout=limits.call,
-                lent=chosen.lent(limits),
+                lent=limits.lent,
                 content=has_content,
                 classify=classifier,
             )
@@ -463,7 +466,7 @@ class Gateway:
         limit = getattr(reading.error, "limit", None)
         if limit is not None:
             record.fired = limit
-        blamed = limit is None or (limit in _OWN_LIMITS and limit not in chosen.lent(limits))
+        blamed = limit is None or (limit in _OWN_LIMITS and limit not in limits.lent)
         sticky = state.stickiness
         if reading.take_out is not None:
             sticky.take_out(chosen.index, now, reading.take_out)

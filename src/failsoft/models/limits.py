@@ -53,7 +53,8 @@ class ModelLimits:
 class RequestLimits(NamedTuple):
     """Limits of one attempt in seconds. ``which`` says what set first, idle and total, in this order:
     ``configured``, ``computed``, ``learned`` or ``budget``. ``call`` is for all attempts until the first content,
-    queueing and pauses included.
+    queueing and pauses included. ``lent`` names those that a caller's budget set too short for the route to be blamed
+    when they fire.
     """
 
     connect: float
@@ -62,6 +63,7 @@ class RequestLimits(NamedTuple):
     total: float
     which: tuple[str, str, str] = ("configured", "configured", "configured")
     call: float = math.inf
+    lent: tuple[str, ...] = ()
 
 
 class LatencyModel(Protocol):

@@ -45,16 +45,18 @@ class RouteState:
             return MOMENT
         return self.guard.latency.typical or self.route.usual
 
-    def lent(self, limits: RequestLimits) -> tuple[str, ...]:
+    def lent(self, limits: RequestLimits, *, whole: bool) -> tuple[str, ...]:
         """The limits that say nothing about this route when they fire: a caller's budget set them, and too short.
 
-        Else one caller with short budgets could open the breaker for all. Of the first content it is known how long it
-        usually takes; of the whole it is not.
+        Else one caller with short budgets could open the breaker for all. How long the first content usually takes is
+        known; how long the whole does only of an answer that comes in one piece (`whole`).
         """
         first, idle, total = limits.which
         latency = None if self.guard is None else self.guard.latency.healthy_p95
         enough = self.route.usual if latency is None else 1.5 * latency
-        found = ["total"] if total == "budget" else []
+        found = []
+        if total == "budget" and (not whole or limits.total < max(enough, self.route.usual)):
+            found.append("total")
         if first == "budget" and limits.first < enough:
             found.append("first_item")
         if idle == "budget":

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from failsoft.base.errors import CallTimeout, TotalTimeout
 from failsoft.base.transport import HttpResponse
 from failsoft.models.asking import body_for
 from failsoft.models.assembly import Assembler
@@ -99,9 +100,11 @@ async def guarded_whole(
 
     chosen.load.started()
     try:
-        found = await guard.call(
-            attempt, timeout=limits.total, lent="total" in chosen.lent(limits), classify=classifier
-        )
+        found = await guard.call(attempt, timeout=limits.total, lent="total" in limits.lent, classify=classifier)
+    except CallTimeout as error:
+        if record.queue > limits.total / 2:  # it hardly came to an attempt
+            raise
+        raise TotalTimeout(f"{guard.name}: no answer in time", downstream=guard.name) from error
     finally:
         chosen.load.ended()
     now = loop.time()
