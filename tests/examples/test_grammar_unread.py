@@ -99,6 +99,9 @@ def refusal(grammar: Grammar, question: str) -> QuestionError:
         (FREIGHT, "各省的运费", "unknown_column"),
         (WEB, "who got the highest signups?", "not_supported"),
         (WEB, "signups per Kunde", "unknown_column"),
+        # rates within groups, quotients of columns with many values
+        (FREIGHT, "各承运商延误占比", "not_supported"),
+        (INN, "bill per tip", "not_supported"),
         # none of, numbers in letters, shapes
         (INN, "visits with no tip", "not_supported"),
         (INN, "ten highest bills", "not_supported"),
@@ -151,6 +154,11 @@ def read(grammar: Grammar, question: str) -> str:
         # negations that are read
         (FREIGHT, "不延误的平均运费", "mean 运费 [是否延误 = 否]"),
         (INN, "tips neither from Anna nor Ben", "sum Tip [Waiter not in ['Anna', 'Ben']]"),
+        # who did something is counted, not what they did
+        (INN, "how many waiters had visits in May", "count_distinct Waiter"),
+        (INN, "how many Anna visits in May", "count rows [Waiter = Anna]"),
+        # a part of a date's name is no thing of its own
+        (FREIGHT, "延误的运单有多少", "count rows [是否延误 = 是]"),
         # all values whose share is asked for stay among the groups
         (FREIGHT, "顺丰或中通的运费占总数多少", "sum 运费 by 承运商"),
         (INN, "share of tips from Anna and Ben", "sum Tip by Waiter"),

@@ -330,3 +330,12 @@ def complement(item: Filter) -> Filter:
     """The filter that keeps all other rows."""
     opposite: dict[str, Operator] = {"=": "!=", "in": "not in", "!=": "=", "not in": "in"}
     return replace(item, op=opposite[item.op])
+
+
+def truth_filter(column: Column, value: str) -> Filter:
+    """The filter on a column of two truth values."""
+    if column.type.upper().startswith("BOOL"):
+        return Filter(column.name, "=", value.strip().casefold() in ("true", "t", "1", "yes"))
+    if "INT" in column.type.upper() and value.isdigit():
+        return Filter(column.name, "=", int(value))
+    return Filter(column.name, "=", value)

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal, cast
 
-from failsoft.examples.analyst.grammar.conditions import Conditions, FoundValue, complement
+from failsoft.examples.analyst.grammar.conditions import Conditions, FoundValue, complement, truth_filter
 from failsoft.examples.analyst.grammar.groupings import Asked, Groupings, auto_grain
 from failsoft.examples.analyst.grammar.lexicon import ROW_CONCEPTS
 from failsoft.examples.analyst.grammar.limits import Limits, time_means_note
-from failsoft.examples.analyst.grammar.measures import Measures, is_unknown, truth_filter
+from failsoft.examples.analyst.grammar.measures import Measures, is_unknown
 from failsoft.examples.analyst.grammar.mentions import Sentence, read_words
 from failsoft.examples.analyst.grammar.numeric import typed
 from failsoft.examples.analyst.grammar.rankings import Rankings
@@ -440,6 +440,7 @@ class _Reading:
         rankings = Rankings(self.sentence, self.groupings, measures.mention)
         ranking = rankings.read(measure, compared=compared) if groups else None
         self.limits.refuse_rank_of_each(ranking)
+        self.limits.refuse_rates()
         self.limits.refuse_arithmetic(measures.mention)
         self.limits.refuse_unread(measures.mention)
         sharing = self._wants_share(groups)

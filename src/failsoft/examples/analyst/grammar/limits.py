@@ -114,6 +114,23 @@ class Limits:
                     f"不支持由两个指标（“{measured.text}”和“{other.text}”）计算；请只问其中一个。",
                 )
 
+    def refuse_rates(self) -> None:
+        """``share of reopened tickets per queue``: what part of each group, not of all reopened ones."""
+        share = next((i for i, w in enumerate(self.words) if w.has("share") and not w.columns), None)
+        if share is None or not self.groupings.found:
+            return
+        for mention in self.sentence.mentions:
+            truth = any(self.schema.truth(hit.column, True) is not None for hit in mention.hits)
+            if mention.used != "condition" or not truth:
+                continue
+            first = min(asked.at for asked in self.groupings.found)
+            said = share < mention.start < first or (self.voice.zh and mention.end == share)
+            if said:
+                raise self._unsupported(
+                    f"What part of each group is '{mention.text}' is not supported; count those by group, and all.",
+                    f"不支持各组内“{mention.text}”所占的比例；可以分别按组统计其数量和总数。",
+                )
+
     # --- what nobody has read ------------------------------------------------------------------------------------
 
     def refuse_unread(self, measured: Mention | None) -> None:
@@ -198,7 +215,9 @@ class Limits:
                 f"没有“{word.text}”对应的列；表中有：{self.voice.listing(names)}。",
                 names,
             )
-        if word.stem == "by" or following is None or following.used:
+        other = self.sentence.mention_at(i + 1)
+        quotient = other is not None and other.used in ("", "left") and any(h.literal for h in other.columns("number"))
+        if word.stem == "by" or following is None or (following.used and not quotient):
             return
         if following.concepts and self.sentence.mention_at(i + 1) is None and following.stem not in UNITS:
             raise self.voice.error(
@@ -207,7 +226,7 @@ class Limits:
                 f"没有“{following.text}”对应的列；表中有：{self.voice.listing(names)}。",
                 names,
             )
-        if following.stem not in UNITS:
+        if following.stem not in UNITS and not quotient:
             return
         raise self._unsupported(
             f"Values per {following.text} are not supported: nothing is divided by another column.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from failsoft.examples.analyst.grammar.conditions import Conditions
+from failsoft.examples.analyst.grammar.conditions import Conditions, truth_filter
 from failsoft.examples.analyst.grammar.groupings import Groupings
 from failsoft.examples.analyst.grammar.lexicon import ADJECTIVES, CONCEPTS, NOT_ADDITIVE, PEOPLE_WORDS, UNITS
 from failsoft.examples.analyst.grammar.mentions import Hit, Mention, Sentence, choose, choose_and_tell, missing_concept
@@ -225,6 +225,9 @@ class Measures:
             word = self.words[j]
             distinct = distinct or word.has("distinct") is not None
             mention = self.sentence.mention_at(j)
+            if rows_ahead is not None and mention is not None and self._owns_rows(mention, rows_ahead):
+                self.words[rows_ahead].used = self.words[rows_ahead].used or "measure"
+                return self._count_of(mention, distinct=True)
             if rows_ahead is not None and not distinct:
                 if word.used and word.used != "value":
                     break
@@ -254,6 +257,12 @@ class Measures:
                 break
             j += 1
         return self._count_before(i) or (Measure("count") if self._counts_alone(self.words[i]) else None)
+
+    def _owns_rows(self, mention: Mention, row: int) -> bool:
+        """``how many customers opened tickets``: those who did are counted, not the rows."""
+        last = self.words[mention.end - 1]
+        plural = last.kind == "word" and last.text.casefold() != last.stem
+        return not mention.used and plural and row > mention.end and bool(mention.columns("category", "identifier"))
 
     def _counts_alone(self, word: Word) -> bool:
         """``count``, ``次数``, ``有几节``: a measure word says that rows are counted."""
@@ -581,12 +590,3 @@ def is_unknown(word: Word, mention: Mention | None) -> bool:
         return False
     kinds = {CONCEPTS[c].kind for c in word.concepts}
     return not kinds or bool(kinds & set("me"))
-
-
-def truth_filter(column: Column, value: str) -> Filter:
-    """The filter on a column of two truth values."""
-    if column.type.upper().startswith("BOOL"):
-        return Filter(column.name, "=", value.strip().casefold() in ("true", "t", "1", "yes"))
-    if "INT" in column.type.upper() and value.isdigit():
-        return Filter(column.name, "=", int(value))
-    return Filter(column.name, "=", value)

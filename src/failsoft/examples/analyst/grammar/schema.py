@@ -247,7 +247,8 @@ class SchemaIndex:
         if word.stem in self.row_nouns:
             return True
         if self._nameless and word.concepts & ROW_CONCEPTS:
-            return not any(f"c:{concept}" in self.by_atom for concept in word.concepts)
+            places = [place for concept in word.concepts for place in self.by_atom.get(f"c:{concept}", ())]
+            return not any(self.columns[index].head == part for index, part in places)
         own = {c for noun in self.row_nouns for c in NAMES.get((noun,), Entry()).concepts if CONCEPTS[c].kind != "g"}
         return bool(own & word.concepts)
 
