@@ -13,14 +13,13 @@ from __future__ import annotations
 import asyncio
 import math
 from contextvars import Token
-from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from types import TracebackType
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from failsoft.base.errors import DeadlineExceeded, TaskTimeout, TimeoutExceeded
-from failsoft.kernel.scope import Scope, current
+from failsoft.kernel.scope import Scope, current, within
 
 __all__ = ["STALL", "Alarm", "Deadline", "DeadlineHeap", "deadline_scope", "remaining"]
 
@@ -224,7 +223,10 @@ class deadline_scope:  # noqa: N801 - reads as a statement, like asyncio.timeout
     cancellation and ends late raises the error all the same: what arrives after the deadline is not a success.
     """
 
-    __slots__ = ("_alarm", "_cancelling", "_heap", "_loop", "_task", "_token", "labels", "scope", "seconds", "when")
+    __slots__ = (
+        "_alarm", "_cancelling", "_detach", "_heap", "_limit", "_loop", "_task", "_token", "labels", "scope", "seconds",
+        "when",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -241,7 +243,9 @@ class deadline_scope:  # noqa: N801 - reads as a statement, like asyncio.timeout
             raise ValueError("seconds must be a number")
         self.seconds = seconds
         self.when = at
-        self.labels = {"limit": limit, "detach": detach, **labels}
+        self._limit = limit
+        self._detach = detach
+        self.labels = labels
         self.scope: Scope | None = None
         self._token: Token[Scope] | None = None
         self._alarm: Alarm | None = None
@@ -253,17 +257,15 @@ class deadline_scope:  # noqa: N801 - reads as a statement, like asyncio.timeout
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("deadline_scope needs a running task")
-        labels = dict(self.labels)
-        limit, detach = labels.pop("limit"), labels.pop("detach")
         when = self.when if self.when is not None else math.inf
         if self.seconds is not None:
             when = loop.time() + self.seconds
         outer = current.get()
-        own = detach or when < outer.deadline
+        own = self._detach or when < outer.deadline
         if own:
-            inner = replace(outer, deadline=when, limit=limit, **labels)
+            inner = within(outer, when, self._limit, self.labels)
         else:
-            inner = replace(outer, **labels)
+            inner = within(outer, outer.deadline, outer.limit, self.labels)
         self.scope = inner
         self._loop = loop
         self._heap = heap_of(loop)
