@@ -61,6 +61,7 @@ async def detached(guard: Guard, ticket: Ticket, fn: Callable[..., Any], args: t
     ticket.callee = child
 
     def ended(task: asyncio.Task[Any]) -> None:
+        guard.dismiss(task)
         error = CancelledError() if task.cancelled() else task.exception()
         if ticket.settled:
             guard.callee_ended(ticket)

@@ -118,7 +118,12 @@ class Guard:
         if policy.hedge is not None:
             self._hedges.ratio = policy.hedge.share
             self._runner = hedged
+        self._set_ways()
+
+    def _set_ways(self) -> None:
+        """The two usual ways to run a callee, told apart before every attempt: in place, and detached."""
         self._plain = self._interceptor is None and self._runner is None
+        self._apart = self._interceptor is None and self._runner is detached
 
     def reconfigure(self, policy: Policy) -> None:
         """Changes the policy in place: state, statistics and waiting calls are kept; fewer permits come by draining."""
@@ -137,7 +142,7 @@ class Guard:
     @interceptor.setter
     def interceptor(self, interceptor: Interceptor | None) -> None:
         self._interceptor = interceptor
-        self._plain = interceptor is None and self._runner is None
+        self._set_ways()
 
     # --- the order ---------------------------------------------------------------------------------------------
 
@@ -213,6 +218,8 @@ class Guard:
             try:
                 if self._plain and runner is None and idempotency_key is None:
                     value = await fn(*args)
+                elif self._apart and runner is None and idempotency_key is None:
+                    value = await detached(self, ticket, fn, args)
                 else:
                     value = await self._run(ticket, fn, args, runner, idempotency_key, kind)
             except BaseException as error:  # noqa: BLE001 - every end is settled; what is not ours to keep is raised again
@@ -416,9 +423,12 @@ class Guard:
                 current.reset(token)
 
     def adopt(self, child: asyncio.Task[Any]) -> None:
-        """Keeps a callee's task until it has ended."""
+        """Keeps a callee's task until :meth:`dismiss`, which whoever hears of its end calls."""
         self._children.add(child)
-        child.add_done_callback(self._children.discard)
+
+    def dismiss(self, child: asyncio.Task[Any]) -> None:
+        """A callee's task has ended."""
+        self._children.discard(child)
 
     def callee_ended(self, ticket: Ticket) -> None:
         """A callee that was left behind has really ended: its permit goes back."""

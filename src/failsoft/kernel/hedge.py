@@ -73,6 +73,7 @@ class _Race:
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         """A leg has really ended."""
+        self.guard.dismiss(task)
         second = self.second
         ticket = second if second is not None and second.callee is task else self.ticket
         error: BaseException | None = CancelledError() if task.cancelled() else task.exception()
