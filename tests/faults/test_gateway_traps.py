@@ -314,6 +314,22 @@ async def test_an_answer_whose_every_choice_ended_is_complete_though_the_connect
     assert not record.tried
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("end", [[600.0], [b"data: {\n\n"], [sse({"error": {"message": "boom"}})]])
+async def test_an_answer_whose_every_choice_ended_is_not_spoilt_by_what_follows(stream, end):
+    ups = Upstreams(main=[sse(delta("all"), delta(None, "stop")), 0.1, *end], backup=WELL)
+    g = gateway(ups)
+    if stream:
+        assembler, error, record = await told(g, ask(stream=True))
+        assert error is None
+        assert assembler.partial_text == "all"
+    else:
+        text, record = await completed(g)
+        assert text == "all"
+    assert record.route == "main"
+    assert ups.open == 0
+
+
 @pytest.mark.parametrize("end", [[], [CUT]])
 async def test_of_several_choices_none_may_be_missing_at_the_end(end):
     ups = Upstreams(main=[sse(delta("one", None, 0), delta(None, "stop", 0)), *end], backup=WELL)

@@ -150,10 +150,15 @@ class Gateway:
             if chosen.guard is not None and not streams(chosen.route, stream=False):
                 return await ask_whole(self, chosen, request, limits, record)
             assembler = Assembler(request.n)
-            async with aclosing(self._pieces(chosen, request, limits, record, stream=False)) as pieces:
-                async for piece in pieces:
-                    for chunk in piece:
-                        assembler.feed(chunk)
+            try:
+                async with aclosing(self._pieces(chosen, request, limits, record, stream=False)) as pieces:
+                    async for piece in pieces:
+                        for chunk in piece:
+                            assembler.feed(chunk)
+            except FailsoftError:
+                if not (assembler.finished and assembler.started):
+                    raise
+                record.back()  # all was said; what failed was the waiting for the last line
             return assembler.result()
 
         answer: dict[str, Any] = await self._through(state, request, record, whole)
@@ -182,6 +187,7 @@ class Gateway:
         asked = request
         begun = False
         broken: FailsoftError | None = None
+        ended: set[int] = set()
         try:
             while True:
                 try:
@@ -193,19 +199,22 @@ class Gateway:
                 record.seam = broken is not None
                 settled = False
                 try:
-                    async with aclosing(opened.pieces) as pieces:
-                        async for piece in _joined(opened.first, pieces):
+                    async with aclosing(opened.pieces) as rest, aclosing(_joined(opened.first, rest)) as pieces:
+                        async for piece in pieces:
                             begun = True
                             if assembler is not None:
                                 for chunk in piece:
                                     assembler.feed(chunk)
-                            ready = self._for_client(piece, request, record)
+                            ready = self._for_client(piece, request, record, ended)
                             if ready:
                                 yield ready
                     settled = True
                     state.stickiness.served(opened.chosen.index, loop.time())
                     break
                 except Exception as error:
+                    if len(ended) >= request.n:
+                        record.back()  # all was said; what failed was the waiting for the last line
+                        break
                     settled = True
                     reading = self._note_failure(state, opened.chosen, error, record, opened.began, opened.limits)
                     broken = reading.error
@@ -245,8 +254,8 @@ class Gateway:
 
         return open_at
 
-    def _for_client(self, piece: list[Chunk], request: ChatRequest, record: CallRecord) -> list[Chunk]:
-        """Takes out what the client did not ask for, and notes what passes."""
+    def _for_client(self, piece: list[Chunk], request: ChatRequest, record: CallRecord, ended: set[int]) -> list[Chunk]:
+        """Takes out what the client did not ask for, and notes what passes, and which choices have `ended`."""
         kept = []
         for chunk in piece:
             kinds = chunk.kinds
@@ -255,7 +264,10 @@ class Gateway:
                 if not request.include_usage and not chunk.data.get("choices"):
                     continue
             if kinds & FINISH and chunk.data is not None:
-                record.finish = next(filter(None, (one.get("finish_reason") for one in chunk.data["choices"])))
+                for one in chunk.data["choices"]:
+                    if one.get("finish_reason"):
+                        record.finish = one["finish_reason"]
+                        ended.add(one.get("index") or 0)
             kept.append(chunk)
         return kept
 
