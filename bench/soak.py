@@ -74,7 +74,7 @@ def rss_mb(pid: int) -> float:
 
 
 def verdict(model: str, reply: Reply) -> str:
-    """``right``, ``error`` (a clean one) or what is wrong."""
+    """``right``, ``error: CODE`` (a clean one) or what is wrong."""
     if reply.problems:
         return reply.problems[0]
     if reply.complete:
@@ -85,7 +85,7 @@ def verdict(model: str, reply: Reply) -> str:
         return "a truncated or mixed answer passes for complete"
     if reply.error is None or reply.done or reply.finish is not None:
         return "a broken answer says that it is complete"
-    return "error"
+    return f"error: {reply.error.get('code')}"
 
 
 class Soak:
@@ -186,7 +186,7 @@ async def soak(options: argparse.Namespace) -> dict[str, Any]:
         sockets = {"main": main.open, "good": good.open}
         busy = {"main": main.busy, "good": good.busy}
     rss_early = run.rss_early or rss_start
-    broken = sum(n for kind in run.outcomes.values() for what, n in kind.items() if what not in _FAIR)
+    broken = sum(n for kind in run.outcomes.values() for what, n in kind.items() if not what.startswith(_FAIR))
     checks = {
         "clean_all_right": clean == Counter(right=options.clean),
         "plain_all_right": set(run.outcomes["plain"]) <= {"right"},
@@ -214,7 +214,7 @@ async def soak(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-_FAIR = ("right", "error", "cancelled")
+_FAIR = ("right", "error: ", "cancelled")
 
 
 def main() -> int:
