@@ -27,7 +27,8 @@ _encode = msgspec.json.Encoder().encode
 
 
 class CallLine(msgspec.Struct, omit_defaults=True):
-    """A line's fields; times in milliseconds, ``ts`` in seconds since the epoch. What is not known is left out.
+    """A line's fields; times in milliseconds (``own_us``, our own part, in microseconds), ``ts`` in seconds since the
+    epoch. What is not known is left out.
 
     ``fired`` names the limit that ended an attempt or the call, ``limits`` what set those for first content, idle and
     total.
@@ -37,7 +38,7 @@ class CallLine(msgspec.Struct, omit_defaults=True):
     request_id: str
     operation: str
     status: int
-    ms: float
+    ms: int
     key: str | None = None
     tenant: str | None = None
     alias: str | None = None
@@ -49,12 +50,12 @@ class CallLine(msgspec.Struct, omit_defaults=True):
     code: str | None = None
     fired: str | None = None
     limits: tuple[str, str, str] | None = None
-    budget_ms: float | None = None
-    remaining_ms: float | None = None
-    queue_ms: float = 0.0
-    first_ms: float | None = None
-    decode_ms: float | None = None
-    own_ms: float | None = None
+    budget_ms: int | None = None
+    remaining_ms: int | None = None
+    queue_ms: int = 0
+    first_ms: int | None = None
+    decode_ms: int | None = None
+    own_us: int | None = None
     cache: str = "off"
     degraded: bool = False
     seam: bool = False

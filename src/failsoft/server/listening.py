@@ -17,7 +17,7 @@ import uvicorn
 
 from failsoft.base.errors import BadInput
 from failsoft.config.sections import ServerSettings
-from failsoft.server.protocol import bounded_protocol
+from failsoft.server.link import linked_protocol
 
 __all__ = ["Listening", "Readiness", "listen_on", "loop_factory"]
 
@@ -71,7 +71,7 @@ class Listening(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 application,
-                http=bounded_protocol(settings.max_headers),
+                http=linked_protocol(settings.max_headers),
                 ws="none",
                 lifespan="off",
                 access_log=False,

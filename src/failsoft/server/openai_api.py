@@ -57,6 +57,7 @@ class OpenAIApi:
         self.calls: set[Call] = set()
         """The calls in flight."""
         self._inner = inner
+        self._names = frozenset(gateway.aliases)
         self._id_head = f"req_{self.sources.rng.getrandbits(64):016x}"
         self._id_count = 0
         self._paths: dict[str, tuple[str, Callable[[Scope, Receive, Send], Any]]] = {
@@ -96,7 +97,7 @@ class OpenAIApi:
 
     def serves(self, model: str) -> bool:
         """Whether `model` is the name of something that answers here."""
-        return model in self.gateway.aliases
+        return model in self._names
 
     # --- routes ------------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ import math
 import re
 from asyncio import CancelledError
 from contextlib import aclosing
+from functools import lru_cache
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -29,9 +30,9 @@ from failsoft.models.wire import DONE_EVENT, error_event
 from failsoft.server.auth import Caller
 from failsoft.server.call_budget import budget_of, sound_id
 from failsoft.server.call_log import CallLine
+from failsoft.server.link import Link
 from failsoft.server.outlet import Outlet
 from failsoft.server.plain import Headers, Receive, Scope, Send, read_body, send_body, send_error
-from failsoft.server.protocol import Link
 from failsoft.server.refusals import ShuttingDown
 
 if TYPE_CHECKING:
@@ -57,28 +58,30 @@ class Call:
 
     operation: ClassVar[str] = "chat"
 
+    began = 0.0
+    until = math.inf
+    request_id = ""
+    status = 200
+    code: str | None = None
+    caller: Caller | None = None
+    entered = False
+    record: CallRecord | None = None
+    watcher: asyncio.Task[None] | None = None
+    outlet: Outlet | None = None
+    done = False
+    """Whether the client has all that it needs: what it does now is no cancellation."""
+    ended_by: str | None = None
+    """Who cancelled our task: ``client``, ``unread`` or ``shutdown``."""
+
     def __init__(self, api: OpenAIApi, scope: Scope, receive: Receive, send: Send) -> None:
+        self.mark = perf_counter()
         self.api = api
         self.scope = scope
         self.receive = receive
         self.send = send
-        self.mark = perf_counter()
-        self.began = 0.0
-        self.until = math.inf
-        self.request_id = ""
-        self.status = 200
-        self.code: str | None = None
-        self.caller: Caller | None = None
-        self.entered = False
-        self.record: CallRecord | None = None
         self.task: asyncio.Task[Any] | None = None
-        self.link: Link | None = scope.get("extensions", {}).get("failsoft.link")
-        self.watcher: asyncio.Task[None] | None = None
-        self.outlet: Outlet | None = None
-        self.done = False
-        """Whether the client has all that it needs: what it does now is no cancellation."""
-        self.ended_by: str | None = None
-        """Who cancelled our task: ``client``, ``unread`` or ``shutdown``."""
+        extensions = scope.get("extensions")
+        self.link: Link | None = None if extensions is None else extensions.get("failsoft.link")
 
     # --- life --------------------------------------------------------------------------------------------------------
 
@@ -102,7 +105,10 @@ class Call:
                 _log.exception("request %s failed inside the gateway", self.request_id)
                 await self._refuse(InternalError("something went wrong on our side; it has been logged"))
         finally:
-            self._unwatch()
+            if self.link is not None:
+                self.link.unwatch()
+            elif self.watcher is not None:
+                self.watcher.cancel()
             api.calls.discard(self)
             if self.entered:
                 assert self.caller is not None
@@ -110,9 +116,10 @@ class Call:
             self._told()
 
     async def _serve(self) -> None:
-        api, settings = self.api, self.api.settings
+        api = self.api
+        settings = api.settings
         loop = asyncio.get_running_loop()
-        self.began = loop.time()
+        self.began = began = loop.time()
         headers = dict(self.scope["headers"])
         self.request_id = sound_id(headers) or api.new_id()
         self.caller = caller = api.ring.caller(headers)
@@ -123,23 +130,26 @@ class Call:
             maximum=settings.maximum_budget,
             wall=api.sources.wall() if b"x-start-time" in headers else 0.0,
         )
-        caller.enter(self.began)
+        caller.enter(began)
         self.entered = True
         body = await read_body(
             self.receive, headers, limit=settings.max_body, within=settings.body_timeout, link=self.link
         )
         request = self._decoded(body, settings.max_body)
-        caller.check(request.model)
-        if not api.serves(request.model):
-            api.gateway.alias(request.model)  # says which there are
-        self.until = self.began + budget
-        if loop.time() >= self.until:
+        model = request.model
+        caller.check(model)
+        if not api.serves(model):
+            api.gateway.alias(model)  # says which there are
+        self.until = until = began + budget
+        if loop.time() >= until:
             raise DeadlineExceeded("the budget was spent before the request could be read")
-        self._watch()
-        async with deadline_scope(at=self.until, tenant=caller.tenant):
-            self.record = record = api.gateway.record(request, request_id=self.request_id)
-            record.began = self.began
-            record.mark = self.mark
+        if self.link is not None:
+            self.link.watch(self._gone)
+        else:
+            self.watcher = loop.create_task(self._watched(), name="watch-client")
+        self.record = record = CallRecord(model, self.request_id, caller.tenant, request.stream, began)
+        record.mark = self.mark
+        async with deadline_scope(at=until, tenant=caller.tenant):
             await self._answer(request, record)
 
     def _decoded(self, body: bytes, limit: int) -> Any:
@@ -150,22 +160,10 @@ class Call:
 
     # --- who goes ----------------------------------------------------------------------------------------------------
 
-    def _watch(self) -> None:
-        if self.link is not None:
-            self.link.watch(self._gone)
-        else:
-            self.watcher = asyncio.get_running_loop().create_task(self._watched(), name="watch-client")
-
     async def _watched(self) -> None:
         while (await self.receive())["type"] != "http.disconnect":
             pass
         self._gone()
-
-    def _unwatch(self) -> None:
-        if self.link is not None:
-            self.link.unwatch()
-        elif self.watcher is not None:
-            self.watcher.cancel()
 
     def _gone(self) -> None:
         self._stop("client")
@@ -215,7 +213,7 @@ class Call:
         headers = self._headers()
         if not error.retryable and error.status >= 500:
             headers.append((b"x-should-retry", b"false"))  # the SDKs obey it
-        await send_error(self.send, error, headers, code=code)
+        await send_error(self.send, error, headers, code=code, link=self.link)
 
     def _headers(self) -> Headers:
         """What is known now, as headers."""
@@ -224,26 +222,22 @@ class Call:
         if record is None:
             return headers
         record.away()
-        limits = record.limits
-        elapsed = (record.ended or asyncio.get_running_loop().time()) - record.began
-        headers.append((b"x-failsoft-attempts", b"%d" % record.attempts))
-        headers.append((b"x-failsoft-cache", record.cache.encode()))
-        headers.append((b"x-failsoft-overhead-ms", b"%.3f" % ((record.own or 0.0) * 1000)))
-        headers.append((b"x-llm-duration", b"%.3f" % elapsed))
-        headers.append((b"x-llm-reason", record.reason().encode()))
+        ended = record.ended
+        if ended is None:
+            ended = asyncio.get_running_loop().time()
+        headers += (
+            (b"x-failsoft-attempts", b"%d" % record.attempts),
+            (b"x-failsoft-cache", record.cache.encode()),
+            (b"x-failsoft-overhead-ms", b"%.3f" % ((record.own or 0.0) * 1000)),
+            (b"x-llm-duration", b"%.3f" % (ended - record.began)),
+            (b"x-llm-reason", record.reason().encode()),
+            _limits_header(record.limits, record.fired),
+        )
         if record.route is not None:
-            headers.append((b"x-failsoft-route", _safe(record.route)))
-            headers.append((b"x-failsoft-degraded", b"true" if record.degraded else b"false"))
+            headers += _route_headers(record.route, record.degraded)
         if record.tried:
             told = b",".join(_safe(one.route) + b"=" + _safe(one.reading) for one in record.tried)
             headers.append((b"x-failsoft-fallbacks", told))
-        if limits is not None:
-            headers.append(
-                (
-                    b"x-failsoft-limits",
-                    f"first={limits[0]},idle={limits[1]},total={limits[2]},fired={record.fired or 'none'}".encode(),
-                )
-            )
         return headers
 
     # --- what is left of it ------------------------------------------------------------------------------------------
@@ -265,18 +259,18 @@ class Call:
     def _line(self, now: float, record: CallRecord | None) -> CallLine:
         caller = self.caller
         line = CallLine(
-            api_time(self.api),
+            round(self.api.sources.wall(), 3),
             self.request_id,
             self.operation,
             self.status,
-            round((now - self.began) * 1000, 3),
+            int((now - self.began) * 1000),
             None if caller is None else caller.name,
             None if caller is None else caller.tenant,
             code=self.code,
         )
         if self.until < math.inf:
-            line.remaining_ms = round((self.until - now) * 1000, 1)
-            line.budget_ms = round((self.until - self.began) * 1000, 1)
+            line.remaining_ms = int((self.until - now) * 1000)
+            line.budget_ms = int((self.until - self.began) * 1000)
         if record is None:
             return line
         line.alias = record.alias
@@ -284,18 +278,21 @@ class Call:
         line.model = record.model
         line.stream = record.stream
         line.attempts = record.attempts
-        if record.tried:
-            line.fallbacks = [f"{one.route}={one.reading}" for one in record.tried]
         line.fired = record.fired
         line.limits = record.limits
-        line.queue_ms = round(record.queue * 1000, 3)
-        line.first_ms = None if record.first is None else round(record.first * 1000, 3)
-        line.decode_ms = None if record.decode is None else round(record.decode * 1000, 3)
-        line.own_ms = None if record.own is None else round(record.own * 1000, 3)
         line.cache = record.cache
         line.degraded = record.degraded
         line.seam = record.seam
         line.finish = record.finish
+        line.queue_ms = int(record.queue * 1000)
+        if record.tried:
+            line.fallbacks = [f"{one.route}={one.reading}" for one in record.tried]
+        if record.first is not None:
+            line.first_ms = int(record.first * 1000)
+        if record.decode is not None:
+            line.decode_ms = int(record.decode * 1000)
+        if record.own is not None:
+            line.own_us = int(record.own * 1_000_000)
         if record.usage is not None:
             line.input_tokens = _count(record.usage.get("prompt_tokens"))
             line.output_tokens = _count(record.usage.get("completion_tokens"))
@@ -317,7 +314,7 @@ class ChatCall(Call):
         if raw is None or record.cache == "stale":
             raw = _encode(answer)
         self.done = True
-        await send_body(self.send, 200, raw, self._headers())
+        await send_body(self.send, 200, raw, self._headers(), link=self.link)
 
     async def _streamed(self, request: ChatRequest, record: CallRecord) -> None:
         alias = self.api.gateway.alias(request.model)
@@ -325,6 +322,7 @@ class ChatCall(Call):
             self.send,
             self._stream_headers,
             self._not_reading,
+            link=self.link,
             commit_after=alias.commit_after,
             every=alias.heartbeat,
             wait=self.api.settings.write_timeout,
@@ -369,17 +367,23 @@ class EmbeddingCall(Call):
     async def _answer(self, request: EmbeddingRequest, record: CallRecord) -> None:
         body = await embed(self.api.gateway, request, record)
         self.done = True
-        await send_body(self.send, 200, body, self._headers())
+        await send_body(self.send, 200, body, self._headers(), link=self.link)
 
 
 def _safe(name: str) -> bytes:
     return _UNSAFE.sub(b"?", name.encode("utf-8"))
 
 
+@lru_cache(maxsize=1024)
+def _route_headers(route: str, degraded: bool) -> tuple[tuple[bytes, bytes], tuple[bytes, bytes]]:
+    return (b"x-failsoft-route", _safe(route)), (b"x-failsoft-degraded", b"true" if degraded else b"false")
+
+
+@lru_cache(maxsize=1024)
+def _limits_header(limits: tuple[str, str, str] | None, fired: str | None) -> tuple[bytes, bytes]:
+    first, idle, total = limits or ("none", "none", "none")
+    return b"x-failsoft-limits", f"first={first},idle={idle},total={total},fired={fired or 'none'}".encode()
+
+
 def _count(tokens: Any) -> int | None:
     return tokens if type(tokens) is int else None
-
-
-def api_time(api: OpenAIApi) -> float:
-    """Seconds since the epoch, to the millisecond."""
-    return round(api.sources.wall(), 3)

@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Callable
 
 from failsoft.models.wire import HEARTBEAT
+from failsoft.server.link import Link
 from failsoft.server.plain import Headers, Send
 
 __all__ = ["Outlet"]
@@ -21,8 +22,8 @@ class Outlet:
     """Use it in ``async with``; ``headers`` is called when they go out, ``unread`` when the client does not read."""
 
     __slots__ = (
-        "_commit_after", "_every", "_headers", "_last", "_loop", "_send", "_task", "_timer", "_unread", "_wait",
-        "blocked", "early", "opened",
+        "_commit_after", "_every", "_headers", "_last", "_link", "_loop", "_send", "_task", "_timer", "_unread",
+        "_wait", "blocked", "early", "opened",
     )  # fmt: skip
 
     def __init__(
@@ -31,6 +32,7 @@ class Outlet:
         headers: Callable[[], Headers],
         unread: Callable[[], None],
         *,
+        link: Link | None,
         commit_after: float,
         every: float,
         wait: float,
@@ -38,6 +40,7 @@ class Outlet:
         self._send = send
         self._headers = headers
         self._unread = unread
+        self._link = link
         self._commit_after = commit_after
         self._every = every
         self._wait = wait
@@ -67,22 +70,39 @@ class Outlet:
         if not self.opened:
             await self._open()
         self._last = self._loop.time()
-        self.blocked = True
-        await self._send({"type": "http.response.body", "body": body, "more_body": True})
-        self.blocked = False
+        await self._put(body)
 
     async def end(self, body: bytes) -> None:
         """Sends the last events and ends the response."""
         await self._quiet()
         if not self.opened:
             await self._open()
+        if self._link is not None:
+            self._link.finish(body)
+            return
         self.blocked = True
         await self._send({"type": "http.response.body", "body": body, "more_body": False})
         self.blocked = False
 
     async def _open(self) -> None:
         self.opened = True
+        if self._link is not None:
+            self._link.begin(200, self._headers())
+            return
         await self._send({"type": "http.response.start", "status": 200, "headers": self._headers()})
+
+    async def _put(self, body: bytes) -> None:
+        link = self._link
+        if link is None:
+            self.blocked = True
+            await self._send({"type": "http.response.body", "body": body, "more_body": True})
+            self.blocked = False
+            return
+        link.write(body)
+        if link.paused:
+            self.blocked = True
+            await link.drained()
+            self.blocked = False
 
     def _due(self) -> None:
         """Looks, now and then, whether there was silence; a stream that flows pays one timer for it."""
@@ -107,7 +127,10 @@ class Outlet:
             self.early = True
             await self._open()
         self._last = self._loop.time()
-        await self._send({"type": "http.response.body", "body": HEARTBEAT, "more_body": True})
+        if self._link is not None:
+            self._link.write(HEARTBEAT)
+        else:
+            await self._send({"type": "http.response.body", "body": HEARTBEAT, "more_body": True})
 
     async def _quiet(self) -> None:
         """No more comments."""

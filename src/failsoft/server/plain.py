@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from failsoft.base.errors import FailsoftError
 from failsoft.models.wire import error_body
-from failsoft.server.protocol import Link
+from failsoft.server.link import Link
 from failsoft.server.refusals import BodyTooLarge, RequestTimeout
 
 __all__ = [
@@ -49,26 +49,20 @@ async def read_body(
         if b"expect" not in headers:  # else it waits for a word before it sends
             await _discard(receive)
         raise _too_large(limit)
-    if link is not None and link.body_is_here:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise _gone()
-        body: bytes = message.get("body", b"")
-        if not message.get("more_body"):
-            if len(body) > limit:
-                raise _too_large(limit)
-            return body
-    else:
-        body = b""
+    if link is not None and link.body_is_here and not link.disconnected:
+        body = link.take_body()
+        if len(body) > limit:
+            raise _too_large(limit)
+        return body
     try:
         async with asyncio.timeout(within):
-            return await _rest(receive, body, limit)
+            return await _rest(receive, limit)
     except TimeoutError:
         raise RequestTimeout(f"the body did not come within {within:g} s") from None
 
 
-async def _rest(receive: Receive, begun: bytes, limit: int) -> bytes:
-    body = bytearray(begun)
+async def _rest(receive: Receive, limit: int) -> bytes:
+    body = bytearray()
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
@@ -101,9 +95,22 @@ def _gone() -> RequestTimeout:
     return RequestTimeout("the client went away before its body was complete")
 
 
-async def send_body(send: Send, status: int, body: bytes, headers: Headers, kind: bytes = b"application/json") -> None:
-    """A whole response."""
+async def send_body(
+    send: Send,
+    status: int,
+    body: bytes,
+    headers: Headers,
+    kind: bytes = b"application/json",
+    *,
+    link: Link | None = None,
+) -> None:
+    """A whole response, over its link when there is one."""
     headers.append((b"content-type", kind))
+    if link is not None:
+        if link.paused:
+            await link.drained()
+        link.respond(status, headers, body)
+        return
     headers.append((b"content-length", b"%d" % len(body)))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body, "more_body": False})
@@ -119,6 +126,8 @@ def error_headers(error: FailsoftError) -> Headers:
     return headers
 
 
-async def send_error(send: Send, error: FailsoftError, headers: Headers, *, code: str | None = None) -> None:
+async def send_error(
+    send: Send, error: FailsoftError, headers: Headers, *, code: str | None = None, link: Link | None = None
+) -> None:
     """An error in OpenAI's shape."""
-    await send_body(send, error.status, error_body(error, code=code), headers + error_headers(error))
+    await send_body(send, error.status, error_body(error, code=code), headers + error_headers(error), link=link)
