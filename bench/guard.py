@@ -131,7 +131,7 @@ def crowd(fn: Callee, tasks: int = 64) -> Arm:
 
 
 def contended() -> Arm:
-    call = everything(bulkhead=BulkheadPolicy(permits=8, queue=256)).call
+    call = everything(bulkhead=BulkheadPolicy(permits=8, queue=256, codel_target=60.0)).call
     return crowd(lambda: call(suspending))
 
 

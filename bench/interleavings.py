@@ -330,6 +330,9 @@ class Loop(VirtualTimeLoop):
 
     def __init__(self) -> None:
         super().__init__(io_grace=0.0)
+        selector, idle = self._selector, self._idle
+        # While callbacks are ready there is nothing to poll for: no descriptors, and threads only when all is idle.
+        selector.select = lambda timeout=None: [] if timeout is not None and timeout <= 0 else idle()  # type: ignore[method-assign]
         self.complaints: list[str] = []
         self.set_exception_handler(lambda _, context: self.complaints.append(str(context)))
 

@@ -76,5 +76,5 @@ def always(self, now):
 def test_a_defect_is_seen(monkeypatch, seen, defects):
     for target, name, defect in defects:
         monkeypatch.setattr(target, name, defect)
-    worlds = violations(100, 1)
+    worlds = violations(60, 1)
     assert worlds.violations[seen] > 0, dict(worlds.violations)
