@@ -50,7 +50,8 @@ __all__ = ["App", "AppStatistics"]
 _log = logging.getLogger(__name__)
 
 _REMEMBERED: Final = 1_000
-"""Ended runs whose handles are kept."""
+_REMEMBERED_BYTES: Final = 256 << 20
+"""Ended runs whose handles are kept: how many at most, and about how much memory their results may hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,8 @@ class App:
         self._node = f"{socket.gethostname()}:{os.getpid()}"
         self._active: dict[str, Run] = {}
         self._remembered: OrderedDict[str, Run] = OrderedDict()
+        self._weights: dict[str, int] = {}
+        self._held = 0
         self._keys: dict[tuple[str | None, str], tuple[str, str]] = {}
         self._ended: Counter[str] = Counter()
         self._crew: Crew | None = None
@@ -230,9 +233,11 @@ class App:
             raise QueueFull("too many runs are running", retry_after=1.0)
         loop = asyncio.get_running_loop()
         admission = self.doors.admit(agent.name, loop.time())
+        self._grace.crowd = len(self._active)
         run = Run(self.sources.new_id("run"), request, agent, budget, parts)
         run.admission = admission
         run.on_end = self._on_end
+        run.on_rename = self._on_rename
         self._active[run.id] = run
         if key is not None:
             self._keys[key] = (run.id, body_hash(request))
@@ -256,16 +261,28 @@ class App:
             raise BadInput("spent_ms must not be negative", param="spent_ms")
         return min(budget, remaining() + spent)
 
+    def _on_rename(self, run: Run, before: str) -> None:
+        """The run's key belongs to a run of another process, whose id it takes."""
+        self._active.pop(before, None)
+        self._active[run.id] = run
+        if run.request.idempotency_key is not None:
+            self._keys[run.request.tenant, run.request.idempotency_key] = (run.id, body_hash(run.request))
+
     def _on_end(self, run: Run) -> None:
         self._ended[str(run.cell.value)] += 1
         if run.result is not None:
             now = asyncio.get_running_loop().time()
             result = run.result
             self.doors.settle(run.agent.name, run.admission, run.cell.value, result.error, result.elapsed, now)
+            if result.error is not None and result.error.type == "conflict":  # the key was another run's
+                self._keys.pop((run.request.tenant, run.request.idempotency_key or ""), None)
         self._active.pop(run.id, None)
         self._remembered[run.id] = run
-        if len(self._remembered) > _REMEMBERED:
-            _, old = self._remembered.popitem(last=False)
+        self._weights[run.id] = 0 if run.result is None else run.result.weight()
+        self._held += self._weights[run.id]
+        while len(self._remembered) > _REMEMBERED or (self._held > _REMEMBERED_BYTES and len(self._remembered) > 1):
+            old_id, old = self._remembered.popitem(last=False)
+            self._held -= self._weights.pop(old_id)
             if old.request.idempotency_key is not None:
                 self._keys.pop((old.request.tenant, old.request.idempotency_key), None)
 

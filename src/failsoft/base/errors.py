@@ -114,6 +114,28 @@ class FailsoftError(Exception):
             body["details"] = details
         return {"error": body}
 
+    @staticmethod
+    def from_dict(error: Mapping[str, Any]) -> FailsoftError:
+        """The error that what stands under ``"error"`` was made of; one with an unknown code is an internal one."""
+        kinds: list[type[FailsoftError]] = [FailsoftError]
+        for kind in kinds:
+            if kind.__dict__.get("code") == error.get("code"):
+                break
+            kinds.extend(kind.__subclasses__())
+        else:
+            kind = InternalError
+        made = kind.__new__(kind)
+        FailsoftError.__init__(
+            made,
+            str(error.get("message", "")),
+            param=error.get("param"),
+            downstream=error.get("downstream"),
+            retry_after=error.get("retry_after"),
+            run_id=error.get("run_id"),
+            details=error.get("details"),
+        )
+        return made
+
     def __repr__(self) -> str:
         where = f" downstream={self.downstream!r}" if self.downstream else ""
         return f"<{type(self).__name__} {self.code}{where}: {self.message}>"

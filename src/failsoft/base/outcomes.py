@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
@@ -74,6 +75,23 @@ class Provenance:
             "degraded": self.degraded,
             "tried": [{"rung": r.rung, "code": r.code, "message": r.message, "seconds": r.seconds} for r in self.tried],
         }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Provenance:
+        """From what :meth:`to_dict` made, as far as that goes."""
+        degraded = bool(data.get("degraded", False))
+        age, served = data.get("age_s"), data.get("served")
+        return cls(
+            requested=data.get("requested", ""),
+            served=served,
+            rung=data.get("rung", "primary"),
+            reason=data.get("reason"),
+            age=age,
+            remaining=data.get("remaining_s"),
+            attempts=data.get("attempts", 1),
+            equivalent=not degraded or age is not None,
+            tried=tuple(RungTried(**one) for one in data.get("tried", ())),
+        )
 
 
 @dataclass(frozen=True, slots=True)

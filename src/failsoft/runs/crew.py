@@ -153,7 +153,9 @@ async def within(
         async with deadline_scope(at=at, limit=limit, **labels):
             try:
                 value = await work
-            except (SystemExit, KeyboardInterrupt) as error:
+            except (Exception, asyncio.CancelledError, GeneratorExit):
+                raise
+            except BaseException as error:
                 raise ToolFailed(f"{what} raised {type(error).__name__}") from error
         return value
 
@@ -165,6 +167,7 @@ async def within(
             ended.set_result(None)
 
     task.add_done_callback(wake)
+    task.add_done_callback(lambda _: work.close())  # cancelled before its first step it has never begun
     timer = Timer(max(at, loop.time()) + patience, task, wake)
     heap = heap_of(loop)
     heap.arm(timer)

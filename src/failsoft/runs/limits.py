@@ -40,12 +40,17 @@ class RunLimits:
 
 
 class Grace:
-    """What to keep back of a budget for the answer: twice the slowest recent one, between a floor and a ceiling."""
+    """What to keep back of a budget for the answer: twice the slowest recent one, between a floor and a ceiling.
 
-    __slots__ = ("_recent",)
+    In a crowd it is what all of them take, one after another: runs that came together are cut together, too.
+    """
+
+    __slots__ = ("_recent", "crowd")
 
     def __init__(self) -> None:
         self._recent: deque[float] = deque(maxlen=50)
+        self.crowd = 0
+        """How many runs are running."""
 
     def learn(self, seconds: float) -> None:
         """An answer took this long to put together."""
@@ -53,7 +58,9 @@ class Grace:
 
     def of(self, budget: float, limits: RunLimits) -> float:
         """Seconds to keep back from a budget."""
-        needed = max(limits.grace_floor, 2 * max(self._recent, default=0.0))
+        recent = self._recent
+        usual = sum(recent) / len(recent) if recent else 0.0
+        needed = max(limits.grace_floor, 2 * max(recent, default=0.0), 2 * usual * self.crowd)
         return min(needed, limits.grace_ceiling * budget)
 
     def __repr__(self) -> str:

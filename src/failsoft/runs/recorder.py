@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from failsoft.base.errors import FailsoftError
+from failsoft.base.errors import FailsoftError, StoreError
 from failsoft.base.events import Event
 from failsoft.kernel.classify import as_error
 from failsoft.runs.crew import Crew, within
@@ -32,6 +32,8 @@ __all__ = ["Recorder", "RecorderStatistics"]
 _log = logging.getLogger(__name__)
 
 _RUNS_REMEMBERED: Final = 1_000
+_GROUP: Final = 200
+"""Entries that are made into writes at once: making them holds up the loop."""
 
 Entry = Event | Callable[[], Write]
 """An event, or a function that makes a write when it is written: making it costs the run nothing."""
@@ -80,8 +82,10 @@ class Recorder:
     def put(self, entry: Entry) -> None:
         """Queues an entry; never blocks, never raises."""
         if len(self._entries) >= self._room:
-            self._entries.popleft()
+            lost = self._entries.popleft()
             self._dropped += 1
+            if isinstance(lost, Event) and lost.run is not None and lost.run not in self._failed:
+                self.note(lost.run, StoreError("the store is too slow: not everything of this run was written"))
         self._entries.append(entry)
         wake = self._wake
         if wake is not None and not wake.done():
@@ -112,8 +116,7 @@ class Recorder:
                 finally:
                     self._wake = None
             self._idle.clear()
-            entries, self._entries = self._entries, deque()
-            await self._write(entries)
+            await self._write(deque(self._entries.popleft() for _ in range(min(_GROUP, len(self._entries)))))
 
     async def _write(self, entries: deque[Entry]) -> None:
         writes: list[Write] = []

@@ -9,11 +9,13 @@ from typing import Any, Literal
 
 from failsoft.base.errors import FailsoftError
 from failsoft.base.messages import Message
-from failsoft.base.outcomes import Outcome
+from failsoft.base.outcomes import Outcome, Provenance
+from failsoft.base.weights import weight
 from failsoft.runs.answer import Artifact, Shortfall
 from failsoft.runs.plan import Plan
 from failsoft.runs.planner import Language, PlanFailure
 from failsoft.runs.state import RunState
+from failsoft.stores.protocols import StoredRun
 
 __all__ = ["RunRequest", "RunResult", "TaskResult", "TaskStatus"]
 
@@ -102,6 +104,27 @@ class TaskResult:
         return body
 
 
+def _stored_task(data: Mapping[str, Any], stored: StoredRun) -> TaskResult:
+    task, provenance, error = stored.tasks.get(data["id"]), data.get("provenance"), data.get("error")
+    started, elapsed = data.get("started_ms"), data.get("elapsed_ms")
+    begin = None if started is None else started / 1000
+    return TaskResult(
+        id=data["id"],
+        title=data["title"],
+        kind=data["kind"],
+        tool=data["tool"],
+        status=data["status"],
+        outcome=None
+        if provenance is None
+        else Outcome(None if task is None else task.value, Provenance.from_dict(provenance)),
+        needs=tuple(data["needs"]),
+        essential=data["essential"],
+        started=begin,
+        ended=None if begin is None or elapsed is None else begin + elapsed / 1000,
+        error=None if error is None else FailsoftError.from_dict(error),
+    )
+
+
 def _ms(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds * 1000, 3)
 
@@ -145,11 +168,49 @@ class RunResult:
                 return task
         raise KeyError(task_id)
 
+    def weight(self) -> int:
+        """About how many bytes of memory it holds."""
+        return 2_000 + sum(len(one.data) for one in self.artifacts) + sum(weight(task.value) for task in self.tasks)
+
     def raise_for_status(self) -> RunResult:
         """Itself, or raises the error of a failed or cancelled run."""
         if self.error is not None:
             raise self.error
         return self
+
+    @classmethod
+    def from_stored(cls, stored: StoredRun, plan: Plan | None) -> RunResult:
+        """The result of a run that has ended elsewhere. Its files stayed there, which ``failures`` says."""
+        data = stored.result or {}
+        provenance = data.get("provenance") or {}
+        failures = [*provenance.get("failures", ())]
+        if data.get("artifacts"):
+            names = ", ".join(str(one.get("name")) for one in data["artifacts"])
+            text = f"the answer's files are where it was made: {names}"
+            failures.append({"part": "artifacts", "code": "not_found", "message": text})
+        error = data.get("error")
+        return cls(
+            run_id=stored.record.run,
+            agent=stored.record.agent,
+            status=RunState(stored.terminal or "failed"),
+            answer=data.get("answer"),
+            shortfalls=tuple(
+                Shortfall(
+                    one["task"], one["title"], one["kind"], one["reason"], one["text"], one["age_s"], one["essential"]
+                )
+                for one in provenance.get("shortfalls", ())
+            ),
+            tasks=tuple(_stored_task(one, stored) for one in data.get("tasks", ())),
+            plan=plan,
+            planner=provenance.get("planner"),
+            refused=tuple(PlanFailure(**one) for one in provenance.get("planners_refused", ())),
+            failures=tuple(failures),
+            error=None if error is None else FailsoftError.from_dict(error),
+            elapsed=(data.get("elapsed_ms") or 0.0) / 1000,
+            budget=(data.get("budget_ms") or 0.0) / 1000,
+            stages={name: (ms or 0.0) / 1000 for name, ms in (data.get("stages_ms") or {}).items()},
+            session_id=data.get("session_id"),
+        )
 
     def to_dict(self, *, values: bool = False, artifact_data: bool = False) -> dict[str, Any]:
         """Plain JSON data; tasks' values and artifacts' bytes (base64) only when asked for."""

@@ -18,14 +18,13 @@ from failsoft.base.errors import (
     FailsoftError,
     InternalError,
     RunCancelled,
-    StoreConflict,
 )
 from failsoft.base.events import Event
 from failsoft.kernel.breaker import Admission
 from failsoft.kernel.classify import as_error
 from failsoft.runs.agents import Agent
 from failsoft.runs.answer import Answer, Parts, build, shortfalls
-from failsoft.runs.crew import within
+from failsoft.runs.claim import claim
 from failsoft.runs.limits import RunParts
 from failsoft.runs.plan import Plan
 from failsoft.runs.planner import PlanFailure, PlanRequest, language_of
@@ -35,7 +34,7 @@ from failsoft.runs.result import RunRequest, RunResult, TaskResult
 from failsoft.runs.runners import TaskRunner, ToolRunner
 from failsoft.runs.scheduler import Scheduler
 from failsoft.runs.state import RunState, StateCell
-from failsoft.stores.protocols import CreateRun, FinishRun, FinishTask, RunRecord, SaveSnapshot, TaskRecord
+from failsoft.stores.protocols import CreateRun, FinishRun, FinishTask, RunRecord, SaveSnapshot, StoredRun, TaskRecord
 
 __all__ = ["Run", "RunHandle", "body_hash"]
 
@@ -60,12 +59,15 @@ class Run:
         self.refused: list[PlanFailure] = []
         self.scheduler: Scheduler | None = None
         self.result: RunResult | None = None
+        self.accepted = asyncio.Event()
         self.ended = asyncio.Event()
         self.events: deque[Event] = deque(maxlen=_LOG)
         self.task: asyncio.Task[None] | None = None
         self.on_end: Callable[[Run], None] | None = None
+        self.on_rename: Callable[[Run, str], None] | None = None
         self.admission: Admission | None = None
         self._parts = parts
+        self._recorder = parts.recorder
         self._loop = asyncio.get_running_loop()
         self.began = self._loop.time() - request.spent_ms / 1000
         self.deadline = self.began + budget
@@ -99,8 +101,8 @@ class Run:
         self._seq += 1
         event = Event(kind, self._loop.time(), None, self.id, task, self.request.tenant, self._seq, self.epoch, data)
         self.events.append(event)
-        if parts.recorder is not None:
-            parts.recorder.put(event)
+        if self._recorder is not None:
+            self._recorder.put(event)
             if kind == "task.finished" and task is not None:
                 self._record_task(task)
         if parts.bus.listeners:
@@ -115,7 +117,7 @@ class Run:
                     watcher.set_result(None)
 
     def _record_task(self, task_id: str) -> None:
-        scheduler, recorder = self.scheduler, self._parts.recorder
+        scheduler, recorder = self.scheduler, self._recorder
         if scheduler is None or recorder is None:
             return
         run, epoch = self.id, self.epoch
@@ -137,7 +139,7 @@ class Run:
         self._snapshot(state)
 
     def _snapshot(self, state: RunState) -> None:
-        recorder = self._parts.recorder
+        recorder = self._recorder
         if recorder is None:
             return
         run, epoch = self.id, self.epoch
@@ -183,11 +185,29 @@ class Run:
     async def _accept(self) -> None:
         """Received; written before going on only when the caller gave an idempotency key."""
         parts = self._parts
+        if self.request.idempotency_key is not None and parts.store is not None and parts.recorder is not None:
+            claimed = await claim(self._record(), parts.store, parts, cut=self.cut)
+            if claimed.run != self.id:
+                before, self.id, self.epoch = self.id, claimed.run, claimed.epoch
+                if self.on_rename is not None:
+                    self.on_rename(self, before)
+            if claimed.ended is not None:
+                self._replay(claimed.ended)
+                raise asyncio.CancelledError
+        self._receive()
+
+    def _receive(self) -> None:
+        """The first event. A run without a key is written behind, like everything else about it."""
+        self.accepted.set()
+        if self._recorder is not None and self.request.idempotency_key is None:
+            record = self._record()
+            self._recorder.put(lambda: CreateRun(record))
         received = {"agent": self.agent.name, "budget_ms": round(self.budget * 1000, 3), "input": self.request.input}
-        if parts.recorder is None or parts.store is None:
-            self._emit("run.received", None, received)
-            return
-        record = RunRecord(
+        self._emit("run.received", None, received)
+
+    def _record(self) -> RunRecord:
+        parts = self._parts
+        return RunRecord(
             run=self.id,
             agent=self.agent.name,
             request=self.request.to_dict(),
@@ -199,36 +219,20 @@ class Run:
             idempotency_key=self.request.idempotency_key,
             body_hash=body_hash(self.request),
         )
-        if self.request.idempotency_key is None:
-            parts.recorder.put(lambda: CreateRun(record))
-            self._emit("run.received", None, received)
+
+    def _replay(self, stored: StoredRun) -> None:
+        """Ends as the run of the same key ended elsewhere, with nothing written again."""
+        self._recorder = None
+        if not self.cell.replay(RunState(stored.terminal or "failed")):
             return
-        self._emit("run.received", None, received)
-        wait = min(parts.limits.store_wait, (self.cut - self._loop.time()) / 4)
+        plan: Plan | None = None
         try:
-            created = await within(
-                parts.crew,
-                parts.store.create_run(record),
-                at=self._loop.time() + max(0.0, wait),
-                what="accepting the run in the store",
-                patience=parts.limits.patience,
-                run=self.id,
-            )
-        except asyncio.CancelledError:
-            raise
-        except StoreConflict:
-            raise
-        except FailsoftError as error:
-            if error.type == "conflict":
-                raise
-            parts.recorder.note(self.id, error)
-        except Exception as error:  # noqa: BLE001 - whatever a store raises costs no run its answer
-            parts.recorder.note(self.id, error)
-        else:
-            if created.existing:
-                raise StoreConflict(
-                    "this Idempotency-Key belongs to a run that this process does not drive", run_id=created.run
-                )
+            plan = Plan.from_dict(stored.snapshot["plan"]) if stored.snapshot.get("plan") else None
+        except FailsoftError:
+            _log.warning("the stored plan of run %s cannot be read", self.id)
+        self._receive()
+        self.plan = plan
+        self._conclude(RunResult.from_stored(stored, plan))
 
     async def _make_plan(self) -> None:
         """The first plan of the agent's planners that can be run."""
@@ -325,9 +329,11 @@ class Run:
         """The one end of a run: first the state, then the result, the event, and whoever waits."""
         if not self.cell.to(state):
             return False
+        if self._seq == 0:  # cancelled before its first step: a beginning all the same
+            self._receive()
         if error is not None and error.run_id is None:
             error.run_id = self.id
-        recorder = self._parts.recorder
+        recorder = self._recorder
         if recorder is not None and (lost := recorder.failure(self.id)) is not None:
             self._failures.append({"part": "store", "code": lost.code, "message": lost.message})
         elapsed = self._loop.time() - self.began
@@ -336,7 +342,7 @@ class Run:
             tasks = self.scheduler.results() if self.scheduler is not None else ()
         except Exception:  # noqa: BLE001 - the end must not fail
             _log.exception("the tasks of run %s could not be listed", self.id)
-        self.result = RunResult(
+        result = RunResult(
             run_id=self.id,
             agent=self.agent.name,
             status=state,
@@ -354,25 +360,32 @@ class Run:
             stages=dict(self._stages),
             session_id=self.request.session_id,
         )
+        self._conclude(result)
+        return True
+
+    def _conclude(self, result: RunResult) -> None:
+        """The result, the terminal event, and whoever waits; the state is terminal already."""
+        self.result = result
+        state = result.status
         self._emit(
             f"run.{state}",
             None,
             {
                 "status": str(state),
-                "answer": self.result.answer,
-                "elapsed_ms": round(elapsed * 1000, 3),
-                "budget_ms": round(self.budget * 1000, 3),
-                "shortfalls": [one.to_dict() for one in self.result.shortfalls],
-                "error": None if error is None else error.to_dict()["error"],
+                "answer": result.answer,
+                "elapsed_ms": round(result.elapsed * 1000, 3),
+                "budget_ms": round(result.budget * 1000, 3),
+                "shortfalls": [one.to_dict() for one in result.shortfalls],
+                "error": None if result.error is None else result.error.to_dict()["error"],
             },
         )
-        if recorder is not None:
-            result, run, epoch = self.result, self.id, self.epoch
-            recorder.put(lambda: FinishRun(run, epoch, str(state), result.to_dict()))
+        if self._recorder is not None:
+            run, epoch = self.id, self.epoch
+            self._recorder.put(lambda: FinishRun(run, epoch, str(state), result.to_dict()))
+        self.accepted.set()
         self.ended.set()
         if self.on_end is not None:
             self.on_end(self)
-        return True
 
     def watch(self) -> asyncio.Future[None]:
         """A future that is done at the next event."""
@@ -460,6 +473,10 @@ class RunHandle:
     def result_now(self) -> RunResult | None:
         """The result when it has ended, else None."""
         return self._run.result
+
+    async def accepted(self) -> None:
+        """Waits until it is certain which run this is: an idempotency key may belong to one of another process."""
+        await self._run.accepted.wait()
 
     async def result(self) -> RunResult:
         """Waits for the end. A cancelled or failed run gives its result, too; nothing is raised."""

@@ -233,7 +233,9 @@ class Scheduler:
             ):
                 try:
                     outcome = await climb(ladder.rungs, requested=ladder.requested)
-                except (SystemExit, KeyboardInterrupt) as error:
+                except (Exception, asyncio.CancelledError, GeneratorExit):
+                    raise
+                except BaseException as error:
                     raise ToolFailed(f"{type(error).__name__} was raised by the task") from error
             return outcome
 

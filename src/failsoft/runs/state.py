@@ -55,6 +55,13 @@ class StateCell:
         self.value = target
         return True
 
+    def replay(self, terminal: RunState) -> bool:
+        """Moves a run that has not begun to the end that it had elsewhere; returns whether it did."""
+        if self.value is not RunState.RECEIVED or terminal not in TERMINAL:
+            return False
+        self.value = terminal
+        return True
+
     @property
     def terminal(self) -> bool:
         """Whether the run has ended."""

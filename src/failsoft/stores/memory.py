@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from failsoft.base.errors import FailsoftError, IdempotencyConflict, NotFound, StoreConflict
+from failsoft.base.weights import weight
 from failsoft.stores.protocols import (
     AppendEvents,
     Created,
@@ -27,6 +28,8 @@ __all__ = ["MemoryStore"]
 
 DURATIONS_PER_KEY: Final = 50
 DURATION_KEYS: Final = 1_000
+UNENDED: Final = 25_000
+"""Runs without an end that are kept: more than can run at once, so that only those whose end was lost are dropped."""
 
 
 @dataclass(slots=True)
@@ -40,18 +43,24 @@ class _Row:
     result: Mapping[str, Any] | None = None
     tasks: dict[str, TaskRecord] = field(default_factory=dict)
     events: list[StoredEvent] = field(default_factory=list)
+    size: int = 0
 
 
 class MemoryStore(SingleWrites):
-    """Keeps the newest ``max_runs`` ended runs; running ones are never dropped. Nothing survives the process."""
+    """Keeps the newest ``max_runs`` ended runs with results of about ``room`` bytes; running ones are never dropped.
 
-    def __init__(self, *, max_runs: int = 1_000, max_events: int = 10_000) -> None:
+    Nothing survives the process.
+    """
+
+    def __init__(self, *, max_runs: int = 1_000, max_events: int = 10_000, room: int = 256 << 20) -> None:
         self._rows: OrderedDict[str, _Row] = OrderedDict()
         self._ended: deque[str] = deque()
         self._keys: dict[tuple[str | None, str | None], str] = {}
         self._durations: OrderedDict[str, deque[float]] = OrderedDict()
         self._max_runs = max_runs
         self._max_events = max_events
+        self._room = room
+        self._held = 0
 
     async def create_run(self, record: RunRecord) -> Created:
         """See :class:`~failsoft.stores.protocols.RunStore`."""
@@ -73,6 +82,8 @@ class MemoryStore(SingleWrites):
         if record.idempotency_key is not None:
             self._keys[key] = record.run
         self._rows[record.run] = _Row(record, 1, record.node)
+        if len(self._rows) > self._max_runs + UNENDED:
+            self._drop(next(iter(self._rows)))
         return Created(record.run, 1)
 
     async def write(self, writes: Sequence[Write]) -> list[FailsoftError | None]:
@@ -98,6 +109,9 @@ class MemoryStore(SingleWrites):
             del row.events[: -self._max_events]
         elif isinstance(write, FinishTask):
             row.tasks[write.record.task] = write.record
+            size = weight(write.record.value)
+            row.size += size
+            self._held += size
         elif isinstance(write, SaveSnapshot):
             row.state, row.snapshot = write.state, write.data
         else:
@@ -108,10 +122,16 @@ class MemoryStore(SingleWrites):
         return None
 
     def _forget(self) -> None:
-        while len(self._ended) > self._max_runs:
-            row = self._rows.pop(self._ended.popleft())
-            if row.record.idempotency_key is not None:
-                self._keys.pop((row.record.tenant, row.record.idempotency_key), None)
+        while len(self._ended) > self._max_runs or (self._held > self._room and len(self._ended) > 1):
+            self._drop(self._ended.popleft())
+
+    def _drop(self, run: str) -> None:
+        row = self._rows.pop(run, None)
+        if row is None:
+            return
+        self._held -= row.size
+        if row.record.idempotency_key is not None:
+            self._keys.pop((row.record.tenant, row.record.idempotency_key), None)
 
     async def acquire(self, run: str, node: str, *, expected: int | None = None) -> int:
         """See :class:`~failsoft.stores.protocols.RunStore`."""
