@@ -1,14 +1,14 @@
 """A request's own connection, for what ASGI has no words for, or dear ones.
 
 ASGI tells that a client has gone only to a task that waits for it, cannot close a connection at once, and takes two
-messages for an answer that is one piece of memory. An application finds its link as
-``scope["extensions"]["failsoft.link"]``; under any other server there is none, and it does without.
+messages for an answer that is one piece of memory. An application asks :func:`link_of` for its link; under any other
+server there is none, and it does without.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from typing import TYPE_CHECKING, Any, Final
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 else:
     _Base = object
 
-__all__ = ["Link", "linked_protocol"]
+__all__ = ["Link", "link_of", "linked_protocol"]
 
 Headers = list[tuple[bytes, bytes]]
 
-_NOTHING: Final = b""
+_KEY: Final = "failsoft.connection"
 
 
 class Link:
@@ -105,7 +105,7 @@ class Link:
             self._cycle.chunked_encoding = True
         else:  # its end is the connection's
             self._cycle.keep_alive = False
-        self._begin(status, headers, _NOTHING)
+        self._begin(status, headers, b"")
 
     def write(self, piece: bytes) -> None:
         """A piece of it; pair with :meth:`drained`."""
@@ -159,16 +159,29 @@ class _Linked(_Base):
 
     gone: Callable[[], None] | None = None
 
-    def on_headers_complete(self) -> None:
-        super().on_headers_complete()
-        # The request's task begins in the loop's next pass.
-        self.scope["extensions"] = {"failsoft.link": Link(self, self.cycle)}  # type: ignore[dict-item]  # ASGI allows it
+    active: RequestResponseCycle | None = None
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        # Not the request's own state: that would refer to itself, and be kept until the garbage is collected.
+        self.scope["extensions"] = {_KEY: self}  # type: ignore[dict-item]  # ASGI lets it be anything
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self.active = cycle
+        super()._start_asgi_task(cycle, app)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         gone = self.gone
         if gone is not None:
             gone()
+
+
+def link_of(scope: MutableMapping[str, Any]) -> Link | None:
+    """The link of the request whose task is running; ask before anything else is awaited."""
+    extensions = scope.get("extensions")
+    protocol = None if extensions is None else extensions.get(_KEY)
+    return None if protocol is None or protocol.active is None else Link(protocol, protocol.active)
 
 
 def linked_protocol(max_headers: int) -> type[asyncio.Protocol]:

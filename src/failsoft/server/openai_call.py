@@ -30,7 +30,7 @@ from failsoft.models.wire import DONE_EVENT, error_event
 from failsoft.server.auth import Caller
 from failsoft.server.call_budget import budget_of, sound_id
 from failsoft.server.call_log import CallLine
-from failsoft.server.link import Link
+from failsoft.server.link import link_of
 from failsoft.server.outlet import Outlet
 from failsoft.server.plain import Headers, Receive, Scope, Send, read_body, send_body, send_error
 from failsoft.server.refusals import ShuttingDown
@@ -80,8 +80,7 @@ class Call:
         self.receive = receive
         self.send = send
         self.task: asyncio.Task[Any] | None = None
-        extensions = scope.get("extensions")
-        self.link: Link | None = None if extensions is None else extensions.get("failsoft.link")
+        self.link = link_of(scope)
 
     # --- life --------------------------------------------------------------------------------------------------------
 
@@ -110,6 +109,7 @@ class Call:
             elif self.watcher is not None:
                 self.watcher.cancel()
             api.calls.discard(self)
+            self.outlet = None  # which knows us
             if self.entered:
                 assert self.caller is not None
                 self.caller.leave()

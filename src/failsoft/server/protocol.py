@@ -12,14 +12,13 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Callable
 from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from failsoft.server.refusals import error_body
 
-__all__ = ["Link", "bounded_protocol"]
+__all__ = ["bounded_protocol"]
 
 HEADER_SECONDS = 10.0
 """How long a client may take from connecting, or from a first byte, to the end of its headers."""
@@ -40,44 +39,8 @@ _UPGRADE: Final = re.compile(rb"\r\nupgrade:[^\r\n]*", re.IGNORECASE)
 _REASONS = {400: b"Bad Request", 408: b"Request Timeout", 431: b"Request Header Fields Too Large"}
 
 
-class Link:
-    """What an application may know of the connection of its request, as ``scope["extensions"]["failsoft.link"]``.
-
-    ASGI tells that a client has gone only to a task that waits for it, and has no word for closing at once.
-    """
-
-    __slots__ = ("_cycle", "_protocol")
-
-    def __init__(self, protocol: _BoundedProtocol) -> None:
-        self._protocol = protocol
-        self._cycle = protocol.cycle
-
-    @property
-    def body_is_here(self) -> bool:
-        """Whether the whole body has arrived."""
-        return not self._cycle.more_body
-
-    def watch(self, gone: Callable[[], None]) -> None:
-        """Calls `gone` when the client goes before its response is complete; at once if it has gone already."""
-        if self._cycle.disconnected:
-            gone()
-            return
-        self._protocol.gone = gone
-        self._protocol.flow.resume_reading()  # an end that is not read is not seen
-
-    def unwatch(self) -> None:
-        """Ends the watch."""
-        self._protocol.gone = None
-
-    def abort(self) -> None:
-        """Closes the connection at once, whatever was not sent."""
-        self._cycle.disconnected = True
-        self._protocol.transport.abort()
-
-
 class _BoundedProtocol(HttpToolsProtocol):
     max_headers = 32_768
-    gone: Callable[[], None] | None = None
 
     _head_bytes = 0
     _trailer_bytes = 0
@@ -104,8 +67,6 @@ class _BoundedProtocol(HttpToolsProtocol):
         self._give_up()  # the base class tells the newest request only
         self.pipeline.clear()
         super().connection_lost(exc)
-        if self.gone is not None:
-            self.gone()
 
     def _give_up(self) -> None:
         """Tells the request that runs that nobody waits for its answer."""
@@ -156,8 +117,6 @@ class _BoundedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
         if self.pipeline:  # the base class stops reading then, and would not see that the client has gone
             self.flow.resume_reading()
-        # Its task begins in the loop's next pass.
-        self.scope["extensions"] = {"failsoft.link": Link(self)}  # type: ignore[dict-item]  # ASGI lets it be anything
 
     def on_message_complete(self) -> None:
         self._in_head = True
