@@ -411,6 +411,25 @@ async def test_the_reason_of_any_choice_is_noted():
     assert record.finish == "length"
 
 
+async def test_the_body_of_a_failed_attempt_is_not_kept_for_the_next_routes_answer():
+    class Late(Upstreams):
+        @asynccontextmanager
+        async def send(self, request):
+            async with super().send(request) as response:
+                if "main" in request.url:
+                    response.headers = {"content-type": "application/json"}
+                yield response
+            if "main" in request.url:
+                raise DownstreamUnavailable("after all was read")
+
+    message = {"role": "assistant", "content": "not this"}
+    whole = {"object": "chat.completion", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
+    ups = Late(main=[json.dumps(whole).encode()], backup=WELL)
+    g = gateway(ups, *(route(name, upstream_stream="never") for name in ups.answers))
+    text, record = await completed(g)
+    assert (text, record.route, record.raw) == ("fine", "backup", None)
+
+
 # --- routes --------------------------------------------------------------------------------------------------------
 
 

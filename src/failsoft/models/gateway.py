@@ -472,6 +472,7 @@ class Gateway:
     ) -> Reading:
         """Reads a failure and tells everybody whose business it is."""
         record.back()
+        record.raw = None
         now = asyncio.get_running_loop().time()
         reading = read_failure(error)
         record.tried.append(RouteTried(chosen.route.name, reading.name, reading.code, now - began))

@@ -40,6 +40,7 @@ async def ask_whole(
     body = body_for(route, request, gateway.tokens, stream=False)
 
     async def read(response: HttpResponse) -> dict[str, Any]:
+        record.raw = None
         if "text/event-stream" in response.headers.get("content-type", "").lower():  # it streams all the same
             assembler = Assembler(request.n)
             async for piece in streamed(response, request.n):
