@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 
 from failsoft.app import App
+from failsoft.base.errors import BadInput
 from failsoft.config import Settings
 from failsoft.runs.agents import Agent
 from failsoft.runs.plan import Plan, TaskSpec
@@ -39,21 +40,37 @@ def stubborn(context: ToolContext) -> int:
     return 1
 
 
+@tool(downstream="odd")
+async def odd() -> int:
+    """Fails with an error that holds what JSON cannot."""
+    details: dict[Any, Any] = {
+        "nan": float("nan"),
+        "half": "\ud83d",
+        "object": object(),
+        "deep": [{"inf": float("inf")}],
+        1: 2,
+    }
+    raise BadInput("half a character: \ud83d", details=details)
+
+
 LET_GO = threading.Event()
 
 
 def plan_for(request) -> Plan | None:
     """Plans by a word of the question."""
+    if request.input.startswith("unanswerable"):
+        raise BadInput("half a character: \ud83d", param="input", details={"nan": float("nan"), "object": object()})
     tasks = {
         "add": [TaskSpec(id="sum", tool="add", arguments={"a": 2, "b": 3})],
         "hang": [TaskSpec(id="sum", tool="add", arguments={"a": 2, "b": 3}), TaskSpec(id="slow", tool="hang")],
+        "odd": [TaskSpec(id="odd", tool="odd")],
         "stubborn": [TaskSpec(id="slow", tool="stubborn")],
     }.get(request.input.split()[0])
     return None if tasks is None else Plan(tasks=tuple(tasks), reading=f"read as {request.input}")
 
 
 def agent() -> Agent:
-    return Agent("adder", "Adds numbers.", tools=[add, hang, stubborn], planners=[RulesPlanner(plan_for)])
+    return Agent("adder", "Adds numbers.", tools=[add, hang, stubborn, odd], planners=[RulesPlanner(plan_for)])
 
 
 @dataclass
@@ -96,10 +113,12 @@ async def serving(**settings: Any):
         server = HttpServer(app, sock)
         task = asyncio.create_task(server.serve_until_stopped())
         await until(lambda: server.started)
-        async with aiohttp.ClientSession() as client:
-            yield Served(app, server, client, sock.getsockname()[1])
-        server.stop()
-        await asyncio.wait_for(task, 10)
+        try:
+            async with aiohttp.ClientSession() as client:
+                yield Served(app, server, client, sock.getsockname()[1])
+        finally:
+            server.stop()
+            await asyncio.wait_for(task, 10)
 
 
 async def until(condition, seconds: float = 5.0) -> float:

@@ -230,13 +230,16 @@ async def test_health_and_the_documented_api():
         assert set(body["properties"]) == {"input", "agent", "budget_ms", "stream", "on_disconnect"}
 
 
-async def test_stopping_answers_whoever_still_waits():
+async def test_stopping_answers_whoever_still_waits_with_what_there_is():
+    """Case 57."""
     async with serving(server={"drain": 0.2}) as served:
         asking = asyncio.create_task(served.post({"input": "hang", "budget_ms": 60_000}))
         await until(lambda: len(served.app.runs) == 1)
         served.server.stop()
         status, _, body = await asking
-        assert (status, body["error"]["code"]) == (499, "run_cancelled")
+        assert (status, body["status"]) == (200, "degraded")
+        assert [(one["task"], one["reason"]) for one in body["provenance"]["shortfalls"]] == [("slow", "shutting_down")]
+        assert "5" in body["answer"]
         with pytest.raises(aiohttp.ClientError):
             await served.get("/health/liveness")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import logging
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -25,19 +26,30 @@ _log = logging.getLogger(__name__)
 
 _ROWS: Final = 20
 """Rows of a table that the generic answer shows."""
+_FILE_NAME: Final = re.compile(r"[^\x00-\x1f\x7f/\\:\ud800-\udfff]{1,200}")
+_MEDIA_TYPE: Final = re.compile(r"[\w.+-]+/[\w.+-]+( *; *[\w.+=\" -]+)*", re.ASCII)
 _TEXT: Final = 4_000
 """Characters of one part that the generic answer shows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """A file that belongs to an answer: a chart, a report. ``task`` says which task it came from."""
+    """A file that belongs to an answer: a chart, a report. ``task`` says which task it came from.
+
+    The name is one of a file, without a folder, for it will be one; anything else is a ``ValueError``.
+    """
 
     name: str
     media_type: str
     data: bytes
     title: str = ""
     task: str | None = None
+
+    def __post_init__(self) -> None:
+        if not _FILE_NAME.fullmatch(self.name) or self.name.startswith("."):
+            raise ValueError(f"{self.name[:80]!r} is no file name")
+        if not _MEDIA_TYPE.fullmatch(self.media_type):
+            raise ValueError(f"{self.media_type[:80]!r} is no media type")
 
     def to_dict(self, *, data: bool = False) -> dict[str, Any]:
         """Plain JSON data; the bytes, as base64, only when asked for."""
@@ -185,7 +197,7 @@ def build(parts: Parts, function: AnswerFunction | None) -> tuple[Answer, Parts,
     if function is not None:
         try:
             made: object = function(parts)
-            if isinstance(made, Answer):
+            if isinstance(made, Answer) and isinstance(made.text, str):
                 answer = made
             else:
                 failed = "no Answer returned"

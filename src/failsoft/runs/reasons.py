@@ -36,6 +36,7 @@ REASONS: Final[dict[str, tuple[str, str]]] = {
     "not_started": ("there was no time left to start it", "没有时间启动"),
     "mode_fast": ("it is optional and a fast answer was asked for", "属于可选内容，而请求了快速回答"),
     "abandoned": ("it did not stop when told to and was abandoned", "无法停止，已被放弃"),
+    "shutting_down": ("the server was about to end", "服务即将停止"),
     "run_cancelled": ("the run was cancelled", "运行已取消"),
     "truncated": ("it was cut short", "被截断"),
     "internal_error": ("of a defect of ours", "内部错误"),

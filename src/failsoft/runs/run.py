@@ -511,6 +511,19 @@ class RunHandle:
                 finally:
                     run.unwatch(watcher)
 
+    def wrap_up(self, reason: str) -> bool:
+        """Ends the run in moments with what it has, degraded for `reason`; cancels one that has no plan yet.
+
+        False when it had ended before.
+        """
+        run = self._run
+        if run.cell.terminal:
+            return False
+        if run.scheduler is None:
+            return self.cancel()
+        run.scheduler.cut_short(reason)
+        return True
+
     def cancel(self) -> bool:
         """Ends the run as ``cancelled`` at once and stops what it runs. False when it had ended before."""
         run = self._run
@@ -519,6 +532,12 @@ class RunHandle:
         if run.task is not None:
             run.task.cancel()
         return True
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RunHandle) and other._run is self._run
+
+    def __hash__(self) -> int:
+        return id(self._run)
 
     def __repr__(self) -> str:
         return f"<RunHandle {self.run_id} {self.state}>"

@@ -465,9 +465,13 @@ class Scheduler:
 
     def cancel(self) -> None:
         """Ends everything at once: waiting tasks are dropped, running ones cancelled and left to end by themselves."""
+        self.cut_short("run_cancelled")
+
+    def cut_short(self, reason: str) -> None:
+        """Like :meth:`cancel`, for a reason that leaves the answer to be made: last resorts serve what they can."""
         if self._open == 0:
             return
-        self._stop("run_cancelled")
+        self._stop(reason)
         for task in self._tasks.values():
             if task.outcome is None and task.child is not None:
                 task.child.cancel()
@@ -475,7 +479,7 @@ class Scheduler:
                 self._running -= 1
                 if task.timer is not None:
                     self._heap.disarm(task.timer)
-                self._missing(task, "run_cancelled", ())
+                self._missing(task, reason, ())
         self._pump()
 
     def _finish(self) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import FastAPI
-from fastapi.responses import JSONResponse
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -14,7 +13,7 @@ from failsoft import __version__
 from failsoft.app import App
 from failsoft.base.clock import Sources
 from failsoft.server.downstreams import downstreams_view
-from failsoft.server.errors import install_errors
+from failsoft.server.errors import Json, install_errors
 from failsoft.server.listening import Readiness
 from failsoft.server.requests import request_id
 from failsoft.server.routes import PlainRoute
@@ -41,24 +40,25 @@ def _routed(app: App, readiness: Readiness | None) -> FastAPI:
         description="Answers within the client's time budget, whatever is slow or broken behind it.",
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,
     )
     api.router.route_class = PlainRoute
     install_errors(api)
     api.include_router(runs_router(app))
 
     @api.get("/v1/downstreams", tags=["operating"], summary="Breakers, permits, who waits and who holds")
-    async def downstreams(request: Request) -> JSONResponse:
-        return JSONResponse(downstreams_view(app.kernel))
+    async def downstreams(request: Request) -> Json:
+        return Json(downstreams_view(app.kernel))
 
     @api.get("/health/liveness", tags=["operating"], summary="Whether the process answers")
-    async def liveness(request: Request) -> JSONResponse:
-        return JSONResponse({"status": "alive"})
+    async def liveness(request: Request) -> Json:
+        return Json({"status": "alive"})
 
     @api.get("/health/readiness", tags=["operating"], summary="Whether new requests are welcome")
-    async def readiness_view(request: Request) -> JSONResponse:
+    async def readiness_view(request: Request) -> Json:
         if ready.why is not None:
-            return JSONResponse({"status": "not_ready", "why": ready.why}, status_code=503)
-        return JSONResponse({"status": "ready", "agents": list(app.agents.names)})
+            return Json({"status": "not_ready", "why": ready.why}, status_code=503)
+        return Json({"status": "ready", "agents": list(app.agents.names)})
 
     return api
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -10,9 +11,10 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from failsoft.base.errors import FailsoftError, InternalError
+from failsoft.base.jsontext import json_text
 from failsoft.server.refusals import BodyTooLarge, RequestTimeout, error_body
 
-__all__ = ["BodyTooLarge", "RequestTimeout", "error_body", "error_response", "install_errors"]
+__all__ = ["BodyTooLarge", "Json", "RequestTimeout", "error_body", "error_response", "install_errors"]
 
 _CODES = {
     404: ("not_found", "not_found", "no such path"),
@@ -20,14 +22,22 @@ _CODES = {
 }
 
 
-def error_response(error: FailsoftError) -> JSONResponse:
+class Json(JSONResponse):
+    """A JSON response that can be made of whatever tools have put into a result."""
+
+    def render(self, content: Any) -> bytes:
+        """The body."""
+        return json_text(content).encode()
+
+
+def error_response(error: FailsoftError) -> Json:
     """The response for an error of ours, with ``Retry-After`` where a time is known."""
     headers: dict[str, str] = {}
     if error.retry_after is not None and math.isfinite(error.retry_after):
         headers["retry-after"] = str(max(0, math.ceil(error.retry_after)))
     if isinstance(error, BodyTooLarge | RequestTimeout):
         headers["connection"] = "close"  # the rest of the body is not read
-    return JSONResponse(error.to_dict(), status_code=error.status, headers=headers)
+    return Json(error.to_dict(), status_code=error.status, headers=headers)
 
 
 def install_errors(api: FastAPI) -> None:

@@ -17,7 +17,7 @@ from failsoft.base.errors import BadInput
 from failsoft.config.durations import parse_duration
 from failsoft.server.errors import BodyTooLarge, RequestTimeout
 
-__all__ = ["RunBody", "budget_of", "read_body", "request_id", "run_body"]
+__all__ = ["RunBody", "budget_of", "idempotency_key", "read_body", "request_id", "run_body"]
 
 BODY_SECONDS = 10.0
 """How long a client may take to send its body."""
@@ -27,6 +27,7 @@ DISCARDED_SECONDS = 1.0
 """How much of a body that is too large is read, and thrown away, before it is refused: a client that still sends
 when its connection is closed sees a reset connection in place of the answer that says why."""
 
+_KEY = re.compile(r"[!-~]{1,255}")
 _REQUEST_ID = re.compile(r"[\w.:/+=~-]{1,128}", re.ASCII)
 
 
@@ -142,6 +143,16 @@ def _checked(seconds: float, param: str, maximum: float) -> float:
     if seconds > maximum:
         raise BadInput(f"{param}: the longest budget is {maximum:g} s", param=param, details={"maximum_s": maximum})
     return seconds
+
+
+def idempotency_key(request: Request) -> str | None:
+    """The ``Idempotency-Key``, when there is one; anything but 1 to 255 visible ASCII characters is refused."""
+    given = request.headers.getlist("idempotency-key")
+    if not given:
+        return None
+    if len(given) > 1 or not _KEY.fullmatch(given[0]):
+        raise BadInput("Idempotency-Key: one, of 1 to 255 visible characters", param="Idempotency-Key")
+    return str(given[0])
 
 
 def request_id(request: Request, sources: Sources) -> str:

@@ -7,11 +7,12 @@ unless the request or the settings say ``continue``.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 
 from failsoft.app import App
 from failsoft.base.errors import FailsoftError, NotFound
@@ -19,8 +20,8 @@ from failsoft.runs.result import RunRequest, RunResult
 from failsoft.runs.run import RunHandle
 from failsoft.runs.state import RunState
 from failsoft.server.agui import Projection
-from failsoft.server.errors import error_response
-from failsoft.server.requests import RunBody, budget_of, read_body, run_body
+from failsoft.server.errors import Json, error_response
+from failsoft.server.requests import RunBody, budget_of, idempotency_key, read_body, run_body
 from failsoft.server.routes import PlainRoute
 from failsoft.server.schemas import ERROR_RESPONSES, RUN_RESPONSES, RunView
 from failsoft.server.sse import EventStream
@@ -34,37 +35,38 @@ def runs_router(app: App) -> APIRouter:
     """The routes under ``/v1/runs``."""
     router = APIRouter(prefix="/v1/runs", tags=["runs"], route_class=PlainRoute)
     settings = app.settings.server
+    audience = _Audience()
 
     @router.post("", summary="Ask a question", responses=RUN_RESPONSES, openapi_extra=_BODY, response_model=None)
     async def create(request: Request) -> Response:
         """Answers within the budget, in full or degraded; with ``stream`` the run's events as they come."""
         body = run_body(await read_body(request, settings.max_body))
         budget = budget_of(body, request, maximum=app.settings.run.maximum_budget)
+        key = idempotency_key(request)
         handle = app.start(
             RunRequest(
                 input=body.input,
                 agent=body.agent,
                 budget_ms=None if budget is None else budget * 1000,
+                idempotency_key=key,
             )
         )
         stay = (body.on_disconnect or settings.on_disconnect) == "continue"
-        headers = {"x-run-id": handle.run_id}
+        leave = audience.join(handle, stay=stay)
         if body.stream:
-            return EventStream(
-                _frames(handle),
-                heartbeat=settings.heartbeat,
-                headers=headers,
-                on_end=None if stay else handle.cancel,
-            )
-        result = await _waited(handle, request, stay=stay)
+            if key is not None:
+                await handle.accepted()  # it may be a run of another process, whose id it takes then
+            headers = {"x-run-id": handle.run_id}
+            return EventStream(_frames(handle), heartbeat=settings.heartbeat, headers=headers, on_end=leave)
+        result = await _waited(handle, request, leave)
         if result is None:
             return Response(status_code=499)  # nobody is there to read it
-        return _answer(result, headers)
+        return _answer(result, {"x-run-id": handle.run_id})
 
     @router.get("/{run_id}", summary="A run as it stands", responses=ERROR_RESPONSES, response_model=RunView)
     async def read(request: Request, run_id: str) -> Any:
         """The result of a run that has ended, or the state, plan and tasks of one that runs."""
-        return JSONResponse(_view(_found(app, run_id)))
+        return Json(_view(_found(app, run_id)))
 
     @router.get("/{run_id}/artifacts/{name}", summary="A file of a run's answer", responses=ERROR_RESPONSES)
     async def artifact(request: Request, run_id: str, name: str) -> Response:
@@ -82,7 +84,7 @@ def runs_router(app: App) -> APIRouter:
         """Cancels a run; one that has ended is returned as it is."""
         handle = _found(app, run_id)
         handle.cancel()
-        return JSONResponse(_view(handle))
+        return Json(_view(handle))
 
     return router
 
@@ -94,7 +96,37 @@ def _found(app: App, run_id: str) -> RunHandle:
     return handle
 
 
-async def _waited(handle: RunHandle, request: Request, *, stay: bool) -> RunResult | None:
+class _Audience:
+    """Who watches which run. One idempotency key may bring several clients to a run: the last to leave ends it."""
+
+    def __init__(self) -> None:
+        self._watching: Counter[RunHandle] = Counter()  # bounded by the clients there are
+        self._staying: set[RunHandle] = set()
+
+    def join(self, handle: RunHandle, *, stay: bool) -> Callable[[], None]:
+        """One more client; the function is to be called once when it goes. Runs that somebody wants to `stay` do."""
+        self._watching[handle] += 1
+        if stay:
+            self._staying.add(handle)
+        left = False
+
+        def leave() -> None:
+            nonlocal left
+            if left:
+                return
+            left = True
+            self._watching[handle] -= 1
+            if self._watching[handle] > 0:
+                return
+            del self._watching[handle]
+            if handle not in self._staying:
+                handle.cancel()
+            self._staying.discard(handle)
+
+        return leave
+
+
+async def _waited(handle: RunHandle, request: Request, leave: Callable[[], None]) -> RunResult | None:
     """The run's result; None when the client went away before."""
     async with asyncio.TaskGroup() as tasks:
         ending = tasks.create_task(handle.result())
@@ -102,9 +134,7 @@ async def _waited(handle: RunHandle, request: Request, *, stay: bool) -> RunResu
         try:
             await asyncio.wait((ending, gone), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            # Also when the server gives this request up at its own end.
-            if not handle.done and not stay:
-                handle.cancel()
+            leave()  # also when the server gives this request up at its own end
             if not handle.done:
                 ending.cancel()
             gone.cancel()
@@ -127,7 +157,7 @@ def _answer(result: RunResult, headers: dict[str, str]) -> Response:
     """An answer, complete or degraded, is 200; a run that failed gives its error's status, with the run's id in it."""
     error: FailsoftError | None = result.error
     if result.status in (RunState.COMPLETED, RunState.DEGRADED) or error is None:
-        return JSONResponse(result.to_dict(), headers=headers)
+        return Json(result.to_dict(), headers=headers)
     response = error_response(error)
     response.headers.update(headers)
     return response

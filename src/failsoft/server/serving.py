@@ -48,6 +48,6 @@ class HttpServer(Listening):
 
     def _cut_all(self) -> None:
         for run in self._app.runs:
-            run.cancel()
+            run.wrap_up("shutting_down")
         if self.openai is not None:
             self.openai.cut()

@@ -7,12 +7,13 @@ events are subscribed to, and what the socket does not take makes this response 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
+
+from failsoft.base.jsontext import json_text
 
 __all__ = ["EventStream", "frame"]
 
@@ -27,7 +28,7 @@ HEARTBEAT = b": alive\n\n"
 def frame(body: Mapping[str, Any], *, event_id: str | None = None) -> bytes:
     """One event as it goes over the wire; JSON has no line breaks, so one ``data`` line is enough."""
     head = f"id: {event_id}\n" if event_id else ""
-    return f"{head}data: {json.dumps(body, ensure_ascii=False, separators=(',', ':'))}\n\n".encode()
+    return f"{head}data: {json_text(body)}\n\n".encode()
 
 
 class EventStream(Response):
