@@ -44,7 +44,7 @@ def test_without_a_budget_the_smaller_of_configured_and_computed_holds():
     assert (small.connect, small.first, small.idle) == (3.0, 5.0, small.total)
     assert small.which == ("configured", "computed", "computed")
     large = limits_for(DEFAULT, 3000, 3000, 0.5)
-    assert large == (3.0, 5.0, 15.0, 30.0, ("configured", "configured", "configured"))
+    assert large[:5] == (3.0, 5.0, 15.0, 30.0, ("configured", "configured", "configured"))
 
 
 def test_the_budget_leaves_what_later_routes_usually_need():
