@@ -133,9 +133,10 @@ def _leave(guard: Guard, waiter: Queued, now: float) -> None:
 
 def gate(guard: Guard, waiter: Waiter, now: float) -> FailsoftError | None:
     """Asked by the bulkhead at dequeue: the probe lease and the ramp are taken here."""
-    admission = guard.breaker.admit(now, lease=guard.lease())
+    breaker = guard.breaker
+    admission = breaker.standing if breaker.clear else breaker.admit(now, lease=guard.lease())
     if admission is None:
-        return open_error(guard, guard.breaker.retry_after(now))
+        return open_error(guard, breaker.retry_after(now))
     cast("Queued", waiter).admission = admission
     return None
 

@@ -52,27 +52,44 @@ async def in_time(guard: Guard, ticket: Ticket, fn: Callable[..., Any], args: tu
     return await fn(*args)
 
 
+async def _apart(
+    guard: Guard, ticket: Ticket, fn: Callable[..., Any], args: tuple[Any, ...], answer: asyncio.Future[Any]
+) -> None:
+    """A callee's own task that answers with its last step: its caller wakes a pass of the loop earlier than by
+    callback.
+    """
+    value: Any = None
+    error: BaseException | None = None
+    try:
+        value = await in_time(guard, ticket, fn, args)
+    except BaseException as raised:  # noqa: BLE001 - it goes to the caller; what is not an error is raised again
+        error = raised
+    child = asyncio.current_task()
+    assert child is not None
+    guard.dismiss(child)
+    deliver(answer, value, error)
+    if error is not None and not isinstance(error, Exception):
+        raise error
+
+
 async def detached(guard: Guard, ticket: Ticket, fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     """Runs the callee in a task of its own, which is cancelled and not waited for when the caller has to go."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[Any] = loop.create_future()
-    child = loop.create_task(in_time(guard, ticket, fn, args))
+    child = loop.create_task(_apart(guard, ticket, fn, args, answer))
     guard.adopt(child)
     ticket.callee = child
-
-    def ended(task: asyncio.Task[Any]) -> None:
-        guard.dismiss(task)
-        error = CancelledError() if task.cancelled() else task.exception()
-        if ticket.settled:
-            guard.callee_ended(ticket)
-        else:
-            deliver(answer, None if error is not None else task.result(), error)
-
-    child.add_done_callback(ended)
     try:
         return await answer
     except CancelledError:
-        child.cancel()
+        if not child.done():  # left behind: its permit goes back when it has ended
+
+            def ended(task: asyncio.Task[Any]) -> None:
+                guard.dismiss(task)
+                guard.callee_ended(ticket)
+
+            child.add_done_callback(ended)
+            child.cancel()
         raise
 
 
