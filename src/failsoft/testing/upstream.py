@@ -289,7 +289,7 @@ class FakeUpstream:
                 await asyncio.sleep(numbers[1] if len(numbers) > 1 else 0.0)
         else:
             yield role
-        if body.get("tools") and name not in FAULTS:
+        if _calls_tools(body) and name not in FAULTS:
             for event in _tool_events(make):
                 yield event
             words = []
@@ -307,7 +307,7 @@ class FakeUpstream:
             for index in range(int(body.get("n") or 1)):
                 yield make({"content": word}, None, index)
         if name != "no_finish_reason":
-            reason = "tool_calls" if body.get("tools") and name not in FAULTS else "stop"
+            reason = "tool_calls" if _calls_tools(body) and name not in FAULTS else "stop"
             for index in range(int(body.get("n") or 1)):
                 yield make({}, reason, index)
         if (body.get("stream_options") or {}).get("include_usage"):
@@ -323,7 +323,7 @@ def whole(body: dict[str, Any], text: str) -> dict[str, Any]:
     """The answer to a request that is not streamed."""
     message: dict[str, Any] = {"role": "assistant", "content": text}
     reason = "stop"
-    if body.get("tools"):
+    if _calls_tools(body):
         function = {"name": "add", "arguments": '{"a": 1, "b": 2}'}
         message = {
             "role": "assistant",
@@ -343,6 +343,12 @@ def whole(body: dict[str, Any], text: str) -> dict[str, Any]:
         ],
         "usage": {"prompt_tokens": 12, "completion_tokens": 10, "total_tokens": 22},
     }
+
+
+def _calls_tools(body: dict[str, Any]) -> bool:
+    """Tools are called by whom they are offered, until there is a result."""
+    messages = body.get("messages") or [{}]
+    return bool(body.get("tools")) and messages[-1].get("role") != "tool"
 
 
 def _maker(body: dict[str, Any]) -> Callable[..., bytes]:
