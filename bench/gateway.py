@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import hashlib
 import json
 import os
 import re
@@ -50,17 +51,19 @@ models:
   gpt-x:
     coalesce: false
     routes:
-      - name: up
+      up:
         base_url: http://127.0.0.1:{port}/v1
         model: gpt-x
         api_key: ${{BENCH_UPSTREAM_KEY}}
         upstream_stream: auto
-        permits: 256
-        queue: 256
+        capacity: 256
+        guard: {{permits: 256, queue: 256}}
 keys:
-  - name: bench
+  bench:
     hash: {hash}
     tenant: bench
+    rate: 100000000/second
+    concurrent: 10000
 """
 
 
@@ -233,14 +236,20 @@ def measure(running: Running, seconds: float) -> dict[str, float]:
 
 
 def failsoft_target(port: int, folder: Path) -> Target:
-    from failsoft.server.auth import hash_key
-
     config = folder / "failsoft.yaml"
-    config.write_text(CONFIG.format(port=port, hash=hash_key("sk-bench")))
+    config.write_text(CONFIG.format(port=port, hash="sha256:" + hashlib.sha256(b"sk-bench").hexdigest()))
     mine = free_port()
     return Target(
         "failsoft",
-        [sys.executable, "-m", "failsoft.cli", "serve", "--gateway", "--port", str(mine), "--config", str(config)],
+        [
+            str(Path(sys.executable).parent / "failsoft"),
+            "serve",
+            "--gateway",
+            "--port",
+            str(mine),
+            "--config",
+            str(config),
+        ],
         f"http://127.0.0.1:{mine}/v1/chat/completions",
         env={"BENCH_UPSTREAM_KEY": "sk-fake"},
         auth="Bearer sk-bench",
