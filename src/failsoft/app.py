@@ -35,7 +35,7 @@ from failsoft.runs.doors import Doors
 from failsoft.runs.limits import Grace, RunLimits, RunParts
 from failsoft.runs.progress import History
 from failsoft.runs.recorder import Recorder, RecorderStatistics
-from failsoft.runs.result import RunRequest, RunResult
+from failsoft.runs.result import RunRequest, RunResult, readable
 from failsoft.runs.run import Run, RunHandle, body_hash
 from failsoft.runs.runners import TaskRunner
 from failsoft.stores.memory import MemoryStore
@@ -381,6 +381,8 @@ def _check_input(request: RunRequest, limits: RunLimits) -> None:
         raise BadInput("the question must be text", param="input")
     if not text.strip():
         raise BadInput("the question is empty", param="input")
+    if not text.isascii() and not readable(text):
+        raise BadInput("the question holds halves of characters: it is no text", param="input")
     if len(text) > limits.max_question:
         raise BadInput(
             f"the question has {len(text)} characters, more than the {limits.max_question} allowed", param="input"

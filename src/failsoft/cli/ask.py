@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
+import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -16,8 +16,10 @@ from rich.console import Console
 
 from failsoft.app import App
 from failsoft.base.errors import BadInput
-from failsoft.cli.main import BAD_INPUT, FAILED, INTERRUPTED, OK, told
+from failsoft.base.jsontext import json_text
+from failsoft.cli.main import BAD_INPUT, FAILED, INTERRUPTED, OK, Terminated, told
 from failsoft.cli.show import Screen
+from failsoft.cli.streams import visible
 from failsoft.cli.times import UsualTimes
 from failsoft.config import Settings, load_settings, parse_duration
 from failsoft.drills.injector import Injector
@@ -25,7 +27,7 @@ from failsoft.drills.toxics import Toxic, parse_fault
 from failsoft.examples.analyst.agent import NAME, analyst_app, loaded_sources
 from failsoft.examples.analyst.sources import Sources, cache_folder
 from failsoft.examples.analyst.toolset import DOWNSTREAMS
-from failsoft.runs.result import RunRequest, RunResult
+from failsoft.runs.result import RunRequest, RunResult, readable
 from failsoft.runs.state import RunState
 
 __all__ = ["Asked", "Ready", "asked_once", "exit_code", "ready", "run", "settings_of", "write_files"]
@@ -70,11 +72,11 @@ def run(asked: Asked) -> int:
     if result.status is RunState.FAILED and result.error is not None and isinstance(result.error, BadInput):
         return told(result.error.message, as_json=asked.as_json, body=result.error.to_dict())
     if asked.as_json:
-        sys.stdout.write(json.dumps({**result.to_dict(), "files": files}, ensure_ascii=False) + "\n")
+        sys.stdout.write(json_text({**result.to_dict(), "files": files}) + "\n")
     else:
         screen.result(result.to_dict(), files)
         if result.error is not None:
-            sys.stderr.write(f"error: {result.error.message}\n")
+            sys.stderr.write(f"error: {visible(result.error.message)}\n")
     return exit_code(result)
 
 
@@ -99,11 +101,36 @@ class Ready:
 @contextlib.contextmanager
 def ready(settings: Settings, screen: Screen, *, question: str | None = None) -> Iterator[Ready]:
     """Loads what has to be loaded (for one question, if it is known), before any budget and outside of any loop."""
-    with (
-        UsualTimes.kept_in(cache_folder(settings.cache_dir)) as times,
-        loaded_sources(settings, screen.loading, question=question) as sources,
-    ):
+    with contextlib.ExitStack() as stack:
+        with _terminable():
+            times = stack.enter_context(UsualTimes.kept_in(cache_folder(settings.cache_dir)))
+            sources = stack.enter_context(loaded_sources(settings, screen.loading, question=question))
         yield Ready(settings, sources, times)
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM ends the block like Ctrl-C, so that nothing half made is left behind."""
+    stopped = False
+
+    def stop(number: int, frame: object) -> None:
+        nonlocal stopped
+        stopped = True
+        raise Terminated
+
+    try:
+        before = signal.signal(signal.SIGTERM, stop)
+    except ValueError:  # not in the main thread
+        yield
+        return
+    try:
+        yield
+    except KeyboardInterrupt:
+        if stopped:  # the database makes its own of what was raised while it worked
+            raise Terminated from None
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def exit_code(result: RunResult) -> int:
@@ -184,6 +211,8 @@ def _budget(text: str | None, settings: Settings) -> float | None:
 def _check_question(question: str, settings: Settings) -> None:
     if not question.strip():
         raise BadInput("the question is empty", param="question")
+    if not readable(question):
+        raise BadInput("the question is not text in the encoding of this terminal", param="question")
     if len(question) > settings.run.max_question:
         raise BadInput(
             f"the question has {len(question)} characters; at most {settings.run.max_question} are read",
@@ -199,9 +228,12 @@ def write_files(result: RunResult, out: Path | None) -> dict[str, str]:
     try:
         out.mkdir(parents=True, exist_ok=True)
         for name, data in [(artifact.name, artifact.data) for artifact in result.artifacts]:
-            half = out / f".{name}.part"
-            half.write_bytes(data)
-            half.replace(out / name)
+            half = out / f".{name}.{os.getpid()}.part"
+            try:
+                half.write_bytes(data)
+                half.replace(out / name)
+            finally:
+                half.unlink(missing_ok=True)
             written[name] = str(out / name)
     except OSError as error:
         raise BadInput(f"--out: {out} cannot be written to: {error.strerror}", param="out") from None

@@ -6,6 +6,8 @@ Exit codes: 0 answered (in full or degraded), 1 the run failed, 2 bad input (one
 
 from __future__ import annotations
 
+import contextlib
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,10 +17,20 @@ import typer
 
 from failsoft import __version__
 from failsoft.base.errors import FailsoftError
+from failsoft.base.jsontext import json_text
+from failsoft.cli.streams import abandoned, made_lenient, told_everything, visible
 
-__all__ = ["BAD_INPUT", "FAILED", "INTERRUPTED", "OK", "app", "main"]
+__all__ = ["BAD_INPUT", "FAILED", "INTERRUPTED", "OK", "TERMINATED", "Terminated", "app", "main"]
 
-OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+OK, FAILED, BAD_INPUT, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
+
+
+class Terminated(SystemExit):
+    """SIGTERM came while nothing was running yet that could be cancelled."""
+
+    def __init__(self) -> None:
+        super().__init__(TERMINATED)
+
 
 app = typer.Typer(
     name="failsoft",
@@ -175,7 +187,13 @@ def demo(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line and exits."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
-    sys.exit(execute(arguments))
+    made_lenient()
+    code = execute(arguments)
+    if (error := told_everything()) is not None:
+        code = _unwritten(error)
+    # What comes now is the interpreter's end: whoever is in a hurry then gets it at once, without a trace.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    sys.exit(code)
 
 
 def execute(arguments: Sequence[str]) -> int:
@@ -185,11 +203,12 @@ def execute(arguments: Sequence[str]) -> int:
         code = app(args=list(arguments), prog_name="failsoft", standalone_mode=False)
     except FailsoftError as error:
         return told(error.message, as_json=as_json, body=error.to_dict(), code=error.status)
+    except Terminated:
+        return TERMINATED
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:
-        sys.stderr.close()  # nobody reads any more; say nothing at exit either
-        return FAILED
+    except OSError as error:
+        return _unwritten(error)
     except Exception as error:
         format_message = getattr(error, "format_message", None)
         if format_message is None:
@@ -198,19 +217,23 @@ def execute(arguments: Sequence[str]) -> int:
     return code if isinstance(code, int) else OK
 
 
+def _unwritten(error: OSError) -> int:
+    """The system refused what nothing can be done without, standard output most likely."""
+    abandoned()
+    if not isinstance(error, BrokenPipeError):  # else nobody reads any more, and that is that
+        where = f"{error.filename}: " if error.filename is not None else ""
+        with contextlib.suppress(OSError, ValueError):
+            typer.echo(f"error: {where}{error.strerror or error}", err=True)
+    return FAILED
+
+
 def told(message: str, *, as_json: bool, body: dict[str, Any] | None = None, code: int = 400) -> int:
     """Prints an error and gives the exit code it stands for."""
     if as_json:
-        import json
-
         inner = {"type": "invalid_request", "code": "bad_input", "message": message}
-        typer.echo(
-            json.dumps(
-                body or {"error": {**inner, "param": None, "run_id": None, "retry_after": None}}, ensure_ascii=False
-            )
-        )
+        typer.echo(json_text(body or {"error": {**inner, "param": None, "run_id": None, "retry_after": None}}))
     else:
-        typer.echo("error: " + " ".join(message.split()), err=True)
+        typer.echo("error: " + visible(" ".join(message.split())), err=True)
     return BAD_INPUT if 400 <= code < 499 else FAILED
 
 

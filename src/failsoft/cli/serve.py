@@ -37,7 +37,7 @@ def run(
     from failsoft.server.serving import listen_on, loop_factory
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    logging.getLogger("uvicorn").setLevel(logging.ERROR)  # its warnings are about clients: each could fill the log
     screen = Screen(Console(stderr=True, highlight=False), quiet=as_json)
     with (
         listen_on(settings.server.host, settings.server.port) as sock,
@@ -57,8 +57,9 @@ async def _serve(
     from failsoft.server.serving import HttpServer
 
     def listening(address: str) -> None:
-        sys.stdout.write(json.dumps({"address": address}) + "\n" if as_json else f"listening on {address}\n")
-        sys.stdout.flush()
+        with contextlib.suppress(OSError):  # who cannot be told is served all the same
+            sys.stdout.write(json.dumps({"address": address}) + "\n" if as_json else f"listening on {address}\n")
+            sys.stdout.flush()
 
     async with prepared.app(faults) as app:
         server = HttpServer(app, sock, on_listening=listening)

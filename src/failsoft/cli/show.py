@@ -16,6 +16,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Ta
 from rich.text import Text
 
 from failsoft.base.events import Event
+from failsoft.cli.streams import visible
 from failsoft.cli.waterfall import bars_of, drawn, ms
 
 __all__ = ["Screen"]
@@ -33,7 +34,7 @@ def _for_terminals(answer: str, files: Mapping[str, str]) -> str:
         return f"*{files.get(match[1]) or f'{match[1]}: give --out DIR to have it written'}*"
 
     text = re.sub(r"\A# .*\n+", "", answer)
-    return re.sub(r"!\[[^\]]*\]\(([^)\s]+)\)", place, text)
+    return visible(re.sub(r"!\[[^\]]*\]\(([^)\s]+)\)", place, text))
 
 
 class _Left(ProgressColumn):
@@ -63,15 +64,16 @@ class Screen:
         """A progress bar for loading data; gives the function to report steps to: ``report(done, total)``."""
         if self.quiet or not self.console.is_terminal:
             if not self.quiet:
-                self.console.print(f"loading {what} …", style="dim")
+                self.console.print(Text(f"loading {visible(what)} …", style="dim"))
             yield None
             return
         bar = Progress(
-            TextColumn("loading {task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"),
+            TextColumn("loading {task.description}", markup=False), BarColumn(),
+            TextColumn("{task.percentage:>3.0f} %"),
             console=self.console, transient=True,
         )  # fmt: skip
         with bar:
-            task = bar.add_task(what, total=None)
+            task = bar.add_task(visible(what), total=None)
             yield lambda done, total: bar.update(task, completed=done, total=total)
 
     @contextlib.contextmanager
@@ -84,7 +86,7 @@ class Screen:
             yield
             return
         bar = Progress(
-            SpinnerColumn(), TextColumn("{task.description}"), BarColumn(24), _Left(),
+            SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(24), _Left(),
             console=self.console, transient=True,
         )  # fmt: skip
         with bar:
@@ -98,12 +100,12 @@ class Screen:
         """The question, as a heading."""
         if not self.quiet:
             self.console.print()
-            self.console.print(Text(f"{number}{text}", style="bold"))
+            self.console.print(Text(f"{number}{visible(text)}", style="bold"))
 
     def say(self, text: str) -> None:
         """A line of explanation."""
         if not self.quiet:
-            self.console.print(Text(text, style="yellow"))
+            self.console.print(Text(visible(text), style="yellow"))
 
     def on_event(self, event: Event) -> None:
         """A listener for the bus: keeps what the picture needs and shows what is new."""
@@ -123,11 +125,11 @@ class Screen:
     def _plan(self, plan: Mapping[str, Any]) -> None:
         tasks = plan.get("tasks", ())
         if plan.get("reading"):
-            self.console.print(Text.assemble(("understood as  ", "dim"), str(plan["reading"])))
+            self.console.print(Text.assemble(("understood as  ", "dim"), visible(str(plan["reading"]))))
         for note in plan.get("notes", ()):
-            self.console.print(Text.assemble(("assumed        ", "dim"), str(note)))
+            self.console.print(Text.assemble(("assumed        ", "dim"), visible(str(note))))
         for index, task in enumerate(tasks):
-            self._titles[task["id"]] = task.get("title") or task["id"]
+            self._titles[task["id"]] = visible(task.get("title") or task["id"])
             needs = f" ← {', '.join(task['needs'])}" if task.get("needs") else ""
             optional = "" if task.get("essential", True) else " (optional)"
             line = f"{task['id']}: {self._titles[task['id']]}{needs}{optional}"

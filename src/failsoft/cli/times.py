@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -36,10 +37,13 @@ class UsualTimes:
         times = cls(_read(folder / FILE))
         yield times
         kept = {key: list(values)[-_PER_KEY:] for key, values in list(times.known.items())[-_KEYS:]}
+        half = folder / f"{FILE}.{os.getpid()}.part"
         with contextlib.suppress(OSError):
-            half = folder / f"{FILE}.part"
-            half.write_text(json.dumps(kept), encoding="utf-8")
-            half.replace(folder / FILE)
+            try:
+                half.write_text(json.dumps(kept), encoding="utf-8")
+                half.replace(folder / FILE)
+            finally:
+                half.unlink(missing_ok=True)
 
     @contextlib.asynccontextmanager
     async def store(self) -> AsyncIterator[MemoryStore]:

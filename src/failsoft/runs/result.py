@@ -17,7 +17,7 @@ from failsoft.runs.planner import Language, PlanFailure
 from failsoft.runs.state import RunState
 from failsoft.stores.protocols import StoredRun
 
-__all__ = ["RunRequest", "RunResult", "TaskResult", "TaskStatus"]
+__all__ = ["RunRequest", "RunResult", "TaskResult", "TaskStatus", "readable"]
 
 TaskStatus = Literal["waiting", "running", "completed", "degraded", "failed", "skipped", "cancelled"]
 
@@ -102,6 +102,15 @@ class TaskResult:
         if value:
             body["value"] = self.value
         return body
+
+
+def readable(text: str) -> bool:
+    """Whether it is text throughout: it can be encoded, without halves of characters."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _stored_task(data: Mapping[str, Any], stored: StoredRun) -> TaskResult:

@@ -9,6 +9,7 @@ question can then be understood while the database hangs.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -35,6 +36,7 @@ FORMAT = 1
 """Raised when loading changes, so that what was cached by older code is loaded again."""
 KEPT = 2
 """Loaded versions of one file that stay in a cache."""
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EFBIG)
 STALE = 3600.0
 """Seconds after which a half-built database that a killed process left is removed."""
 
@@ -85,6 +87,7 @@ def load(
         with built_beside(Path(database)) as part, contextlib.closing(duckdb.connect(str(part))) as connection:
             profile = _fill(connection, path, table, report, *options)
             _check_unchanged(path, before)
+            complete(connection)
     return profile
 
 
@@ -140,10 +143,8 @@ def read_profile(database: Path) -> TableProfile | None:
 
 def write_profile(database: Path, profile: TableProfile) -> None:
     """Keep a profile beside its database, whole or not at all."""
-    target = database.with_suffix(".json")
-    part = target.with_name(f"{target.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
-    part.write_text(json.dumps(to_dict(profile), ensure_ascii=False), encoding="utf-8")
-    part.replace(target)
+    with built_beside(database.with_suffix(".json")) as part:
+        part.write_text(json.dumps(to_dict(profile), ensure_ascii=False), encoding="utf-8")
 
 
 def table_name(path: Path) -> str:
@@ -247,7 +248,10 @@ def _said(dialect: sniff.Dialect, *, given: bool) -> Note:
 
 @contextlib.contextmanager
 def built_beside(target: Path) -> Iterator[Path]:
-    """A name to build `target` under; renamed to it at the end, removed when anything goes wrong."""
+    """A name to build `target` under; renamed to it at the end, removed when anything goes wrong.
+
+    Raises :class:`DataError` (``not_kept``) when the disk is what goes wrong, for that is not the data's fault.
+    """
     for left in target.parent.glob("*.part*"):
         with contextlib.suppress(OSError):
             if left.is_file() and time.time() - left.stat().st_mtime > STALE:
@@ -256,14 +260,48 @@ def built_beside(target: Path) -> Iterator[Path]:
     try:
         yield part
         part.replace(target)
+    except RuntimeError as error:
+        if str(error) == "Query interrupted":  # what DuckDB makes of a signal that came while it worked
+            raise KeyboardInterrupt from error
+        raise
+    except (duckdb.Error, OSError, DataError) as error:
+        if (why := _disk_trouble(error)) is not None:
+            text = f"what was loaded cannot be kept ({why}); make room, or set cache_dir or FAILSOFT_CACHE_DIR"
+            raise DataError("not_kept", text, target.parent) from error
+        raise
     finally:
         for left in (part, part.with_name(part.name + ".wal")):
             left.unlink(missing_ok=True)
+
+
+def complete(connection: Any) -> None:
+    """Write everything into the database's own file, and fail if that fails: closing would try, and keep quiet."""
+    connection.execute("CHECKPOINT")
+
+
+def forget(database: Path) -> None:
+    """Remove a loaded database, so that it is loaded anew; what cannot be removed stays."""
+    with contextlib.suppress(OSError):
+        for file in (database.with_suffix(".json"), database):
+            file.unlink(missing_ok=True)
+
+
+def _disk_trouble(error: BaseException | None) -> str | None:
+    """What the disk has to do with an error, or with what it was made of."""
+    while error is not None:
+        text = str(error).splitlines()[0] if str(error) else ""
+        if isinstance(error, OSError) and error.errno in _DISK:
+            return error.strerror
+        if isinstance(error, duckdb.Error):
+            for number in _DISK:
+                if os.strerror(number) in text:
+                    return os.strerror(number)
+        error = error.__cause__
+    return None
 
 
 def _forget_older(cache: Path, owner: str) -> None:
     """Remove all but the last states of a file; who has one of them open keeps it until closing."""
     states = sorted(cache.glob(f"{owner}-*.duckdb"), key=lambda p: p.stat().st_mtime, reverse=True)
     for old in states[KEPT:]:
-        for file in (old.with_suffix(".json"), old):
-            file.unlink(missing_ok=True)
+        forget(old)

@@ -10,8 +10,8 @@ class DataError(ValueError):
 
     ``code`` is one of ``missing`` (no such file), ``directory``, ``unreadable``, ``empty``, ``header_only``,
     ``no_header``, ``broken_rows``, ``encoding``, ``binary``, ``too_large``, ``too_wide``, ``broken`` (a damaged
-    Parquet file), ``changed`` (while it was read), ``not_installed``. ``line`` counts from 1 and is None where no
-    line is to blame.
+    Parquet file), ``changed`` (while it was read), ``not_installed``, ``not_kept`` (no room). ``line`` counts from 1
+    and is None where no line is to blame.
     """
 
     def __init__(self, code: str, message: str, path: str | Path, line: int | None = None) -> None:

@@ -137,6 +137,7 @@ def load(
         profile = profiling.describe(
             connection, "flights", source=SOURCE, hints=_with_labels(connection), time_column="time", row_noun="flight"
         )
+        data.complete(connection)
     data.write_profile(database, profile)
     report(100, 100)
     return data.Loaded(database, profile)

@@ -85,15 +85,16 @@ def load_sources(files: Sequence[Path], *, cache: Path, loading: Loading = _sile
     try:
         for file in files or (None,):
             try:
-                with loading("flights of 2013" if file is None else file.name) as report:
-                    loaded = (
-                        flights.load(cache=cache, progress=report)
-                        if file is None
-                        else data.load_cached(file, cache=cache, progress=report)
-                    )
+                loaded = _loaded(file, cache, loading)
                 if any(source.profile.table == loaded.profile.table for source in opened):
                     raise BadData(f"two files give a table {loaded.profile.table!r}; rename one", param="data")
-                opened.append(Source(loaded.profile, query.connect(loaded.database)))
+                try:
+                    connection = query.connect(loaded.database)
+                except DatabaseError:  # damaged since: what was loaded once can be loaded again
+                    data.forget(loaded.database)
+                    loaded = _loaded(file, cache, loading)
+                    connection = query.connect(loaded.database)
+                opened.append(Source(loaded.profile, connection))
             except DataError as error:
                 raise bad_data(error) from error
             except DatabaseError as error:
@@ -103,6 +104,13 @@ def load_sources(files: Sequence[Path], *, cache: Path, loading: Loading = _sile
         Sources(opened).close()
         raise
     return Sources(opened)
+
+
+def _loaded(file: Path | None, cache: Path, loading: Loading) -> data.Loaded:
+    with loading("flights of 2013" if file is None else file.name) as report:
+        if file is None:
+            return flights.load(cache=cache, progress=report)
+        return data.load_cached(file, cache=cache, progress=report)
 
 
 def bad_data(error: DataError) -> BadData:
