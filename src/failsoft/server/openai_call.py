@@ -21,7 +21,8 @@ from failsoft.base.errors import (
     NotFound,
     TimeoutExceeded,
 )
-from failsoft.kernel.deadline import deadline_scope
+from failsoft.kernel.scope import Scope as CallScope
+from failsoft.kernel.scope import current
 from failsoft.models.calls import CallRecord
 from failsoft.models.chat_request import ChatRequest, decode_request
 from failsoft.models.chunks import FINISH, Chunk
@@ -149,8 +150,12 @@ class Call:
             self.watcher = loop.create_task(self._watched(), name="watch-client")
         self.record = record = CallRecord(model, self.request_id, caller.tenant, request.stream, began)
         record.mark = self.mark
-        async with deadline_scope(at=until, tenant=caller.tenant):
+        # No alarm of its own: whatever is waited for below (guards, shared calls, pauses) ends at the scope's deadline.
+        token = current.set(CallScope(until, tenant=caller.tenant))
+        try:
             await self._answer(request, record)
+        finally:
+            current.reset(token)
 
     def _decoded(self, body: bytes, limit: int) -> Any:
         raise NotImplementedError
@@ -273,18 +278,12 @@ class Call:
             line.budget_ms = int((self.until - self.began) * 1000)
         if record is None:
             return line
-        line.alias = record.alias
-        line.route = record.route
-        line.model = record.model
-        line.stream = record.stream
-        line.attempts = record.attempts
-        line.fired = record.fired
-        line.limits = record.limits
-        line.cache = record.cache
-        line.degraded = record.degraded
-        line.seam = record.seam
-        line.finish = record.finish
-        line.queue_ms = int(record.queue * 1000)
+        line.alias, line.route, line.model = record.alias, record.route, record.model
+        line.stream, line.attempts, line.cache = record.stream, record.attempts, record.cache
+        line.limits, line.fired, line.finish = record.limits, record.fired, record.finish
+        line.degraded, line.seam = record.degraded, record.seam
+        if record.queue:
+            line.queue_ms = int(record.queue * 1000)
         if record.tried:
             line.fallbacks = [f"{one.route}={one.reading}" for one in record.tried]
         if record.first is not None:
@@ -293,9 +292,10 @@ class Call:
             line.decode_ms = int(record.decode * 1000)
         if record.own is not None:
             line.own_us = int(record.own * 1_000_000)
-        if record.usage is not None:
-            line.input_tokens = _count(record.usage.get("prompt_tokens"))
-            line.output_tokens = _count(record.usage.get("completion_tokens"))
+        usage = record.usage
+        if usage is not None:
+            line.input_tokens = _count(usage.get("prompt_tokens"))
+            line.output_tokens = _count(usage.get("completion_tokens"))
         return line
 
 
