@@ -25,7 +25,7 @@ class SseEvent(NamedTuple):
 class SseParser:
     """Takes bytes, gives events. Characters and line ends may be split anywhere; comments are skipped."""
 
-    __slots__ = ("_buffer", "_cr", "_data", "_decoder", "_event", "_id", "_size", "_start")
+    __slots__ = ("_between", "_buffer", "_cr", "_data", "_decoder", "_event", "_id", "_size", "_start")
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -36,9 +36,24 @@ class SseParser:
         self._id: str | None = None
         self._start = True
         self._cr = False
+        self._between = True
+        """Whether nothing is pending: the next byte begins an event."""
+
+    def payloads(self, chunk: bytes) -> list[bytes] | list[str]:
+        """The data of the events that this piece completes; as it came, when there is nothing to it but plain events.
+
+        That is what model servers send, and a sixth of the work.
+        """
+        if self._between and chunk[:6] == b"data: " and chunk[-2:] == b"\n\n" and b"\r" not in chunk:
+            found = chunk[6:-2].split(b"\n\ndata: ")
+            if chunk.count(b"\n") == 2 * len(found) and _is_text(chunk):
+                self._start = False
+                return found
+        return [event.data for event in self.feed(chunk)]
 
     def feed(self, chunk: bytes) -> Iterator[SseEvent]:
         """The events that this piece completes. Raises :class:`MalformedResult` for an event of more than 4 MB."""
+        self._between = False
         text = self._decoder.decode(chunk)
         if not text:
             return
@@ -55,6 +70,8 @@ class SseParser:
             event = self._line(line)
             if event is not None:
                 yield event
+        # a line feed as the last byte: no character is half there, either
+        self._between = not self._buffer and not self._data and self._event == "message" and chunk[-1:] == b"\n"
         if len(self._buffer) + self._size > _MAX:
             raise MalformedResult(f"an event of the stream has more than {_MAX} characters")
 
@@ -76,6 +93,16 @@ class SseParser:
         elif name == "id" and "\0" not in value:
             self._id = value
         return None
+
+
+def _is_text(chunk: bytes) -> bool:
+    if chunk.isascii():
+        return True
+    try:
+        chunk.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 async def events(chunks: AsyncIterator[bytes]) -> AsyncGenerator[SseEvent, None]:

@@ -118,8 +118,8 @@ async def streamed(response: HttpResponse, n: int) -> AsyncGenerator[list[Chunk]
         async with aclosing(response.chunks()) as pieces:  # type: ignore[type-var]
             async for piece in pieces:
                 chunks: list[Chunk] = []
-                for event in parser.feed(piece):
-                    chunk = read_chunk(event.data)
+                for payload in parser.payloads(piece):
+                    chunk = read_chunk(payload)
                     kinds = chunk.kinds
                     if kinds & ERROR:
                         assert chunk.data is not None
