@@ -12,7 +12,7 @@ import asyncio
 import ssl
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeGuard
 
 import msgspec
 
@@ -352,10 +352,10 @@ def _error_object(data: Any) -> Mapping[str, Any] | None:
     """
     if isinstance(data, list) and data:
         data = data[0]
-    if not isinstance(data, Mapping):
+    if not _is_object(data):
         return None
     error = data.get("error")
-    if isinstance(error, Mapping):
+    if error is not None and isinstance(error, Mapping):
         return error
     if isinstance(error, str) and error:
         return {"message": error}
@@ -364,6 +364,10 @@ def _error_object(data: Any) -> Mapping[str, Any] | None:
     if "choices" not in data and isinstance(data.get("detail"), str):  # FastAPI's shape
         return {"message": data["detail"]}
     return None
+
+
+def _is_object(data: Any) -> TypeGuard[Mapping[str, Any]]:
+    return type(data) is dict or isinstance(data, Mapping)  # the second costs ten times the first
 
 
 def _by_body(upstream: Mapping[str, Any], status: int | None, told_when: bool) -> str | None:
@@ -448,7 +452,7 @@ def check_end(assembler: Assembler, *, downstream: str | None = None) -> None:
 def _bad_answer(body: Any, data: Any) -> str | None:
     if data is None or data == "":
         return "empty_body" if not body or (isinstance(body, bytes | str) and not body.strip()) else "malformed_body"
-    if not isinstance(data, Mapping):
+    if not _is_object(data):
         return "malformed_body"
     choices = data.get("choices")
     if choices is None or choices == []:
@@ -457,7 +461,7 @@ def _bad_answer(body: Any, data: Any) -> str | None:
         return "malformed_body"
     empty = 0
     for choice in choices:
-        if not isinstance(choice, Mapping) or not isinstance(choice.get("message"), Mapping):
+        if not _is_object(choice) or not _is_object(choice.get("message")):
             return "malformed_body"
         finish = choice.get("finish_reason")
         if not finish:

@@ -383,7 +383,7 @@ class Gateway:
             whole = limits_for(route.limits, count, most, load, remaining, learned=learned)
             which = (limits.which[0], whole.which[1], whole.which[2])
             limits = limits._replace(idle=whole.idle, total=whole.total, which=which)
-        limits = limits._replace(call=call + min(MOMENT, call / 10))
+        call += min(MOMENT, call / 10)
         shortened = chosen.staged.limit
         if shortened is not None and shortened < limits.total:
             limits = limits._replace(
@@ -392,7 +392,8 @@ class Gateway:
                 idle=min(limits.idle, shortened),
                 which=(limits.which[0], limits.which[1], "staged"),
             )
-        return limits._replace(lent=chosen.lent(limits, whole=not streams(route, stream=stream)))
+        lent = chosen.lent(limits, whole=not streams(route, stream=stream))
+        return RequestLimits(limits.connect, limits.first, limits.idle, limits.total, limits.which, call, lent)
 
     async def _pieces(
         self, chosen: RouteState, request: ChatRequest, limits: RequestLimits, record: CallRecord, *, stream: bool
