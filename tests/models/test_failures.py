@@ -408,3 +408,11 @@ def test_every_error_there_is_has_a_reading():
         reading = read_failure(error)
         assert reading.status in ALLOWED, kind
         assert reading.error.status == reading.status, kind
+
+
+def test_a_reason_for_the_end_that_is_no_text_is_no_accident_of_ours():
+    from failsoft.models.answers import is_complete
+
+    answer = {"choices": [{"message": {"content": "x"}, "finish_reason": [None]}]}
+    check_answer(answer)
+    assert not is_complete(answer)

@@ -59,7 +59,8 @@ def is_complete(result: Mapping[str, Any]) -> bool:
     """Whether every choice of a ``chat.completion`` ended by itself: not by length, filter or a cut."""
     choices = result.get("choices")
     return bool(choices) and all(
-        isinstance(choice, dict) and choice.get("finish_reason") in _COMPLETE for choice in choices or ()
+        isinstance(choice, dict) and isinstance(reason := choice.get("finish_reason"), str) and reason in _COMPLETE
+        for choice in choices or ()
     )
 
 

@@ -466,7 +466,7 @@ def _bad_answer(body: Any, data: Any) -> str | None:
         finish = choice.get("finish_reason")
         if not finish:
             return "no_finish"
-        if finish in {"length", "content_filter"}:
+        if finish in ("length", "content_filter"):
             continue  # an end that explains why there may be nothing
         message = choice["message"]
         if not any(message.get(part) for part in _SAID):

@@ -146,7 +146,7 @@ async def streamed(response: HttpResponse, n: int) -> AsyncGenerator[list[Chunk]
         # every choice had said why it ended: only the last line is missing
     if not finished or not seen <= finished or (len(finished) < n and not done):
         raise StreamCut("the stream ended without saying that it was complete", details={"fault": "no_finish"})
-    if not said and reason not in {"length", "content_filter"}:
+    if not said and reason not in ("length", "content_filter"):
         raise EmptyResult("the answer has neither text nor tool calls", details={"fault": "no_content"})
 
 
