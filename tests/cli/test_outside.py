@@ -71,7 +71,7 @@ def test_files_that_do_not_fit_leave_nothing_half_written(sales, tmp_path, capsy
     assert {path.name for path in out.iterdir()} < set(whole)
 
 
-def ended(monkeypatch, stdout, *arguments) -> tuple[int, str]:
+def ended(monkeypatch, stdout, *arguments) -> tuple[object, str]:
     """The exit code and standard error of a whole process' way, with another standard output."""
     monkeypatch.setattr(signal, "signal", lambda *_: signal.SIG_DFL)
     err = io.StringIO()
@@ -82,6 +82,7 @@ def ended(monkeypatch, stdout, *arguments) -> tuple[int, str]:
             main(arguments)
         if stdout is None:
             sys.stdout.close()
+    assert isinstance(caught.value.code, int)
     return caught.value.code, err.getvalue()
 
 

@@ -322,12 +322,12 @@ async def test_metrics_count_calls_routes_tokens_and_failures_under_known_names(
 async def test_metrics_tell_how_many_calls_are_in_flight():
     async with serving_models("headers_never") as served:
         held = [await served.send_raw(stream=stream) for stream in (False, True)]
-        while served.main.busy < 2:
+        while served.main.busy < 2:  # noqa: ASYNC110 - the fake upstream has no event to wait for
             await asyncio.sleep(0.01)
         assert (await served.scrape())["failsoft_gateway_in_flight"] == 2
         for _, writer in held:
             writer.close()
-        while served.main.busy:
+        while served.main.busy:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         assert (await served.scrape())["failsoft_gateway_in_flight"] == 0
 
