@@ -35,7 +35,7 @@ LIMIT = 120
 """Seconds after which a mutant that still runs its tests counts as noticed: it hangs."""
 
 K, P = "tests/kernel/test_", "tests/properties/test_"
-WHOLE = (K + "guard.py", "tests/composition", "tests/issues", "tests/cancellation", K + "traps.py")
+WHOLE = (K + "guard.py", K + "seeing.py", "tests/composition", "tests/issues", "tests/cancellation", K + "traps.py")
 TOGETHER = (
     P + "small_model.py::test_every_order_and_end_does_what_the_model_says[1 permit, 2 wait-closed]",
     P + "small_model.py::test_every_order_and_end_does_what_the_model_says[2 permits, 2 wait-due for a probe]",
@@ -50,30 +50,30 @@ TESTS: dict[str, tuple[str, ...]] = {
     "admission": (),
     "breaker": (*BREAKER, K + "breaker_interleavings.py"),
     "breaker_policy": BREAKER,
-    "budget": (K + "retry.py", K + "hedge.py"),
+    "budget": (K + "policy.py", K + "retry.py", K + "hedge.py"),
     "bulkhead": BULKHEAD,
-    "bulkhead_policy": BULKHEAD,
-    "cache": (K + "cache.py",),
+    "bulkhead_policy": (K + "policy.py", *BULKHEAD),
+    "cache": (K + "policy.py", K + "cache.py"),
     "callee": (K + "threads.py", K + "hedge.py"),
     "classify": (K + "stream.py", "tests/drills"),
     "codel": BULKHEAD,
-    "deadline": (K + "deadline.py", K + "stream.py"),
+    "deadline": (P + "deadline_heap.py", K + "deadline.py", K + "stream.py"),
     "ending": (K + "deadline.py",),
     "fetch": (K + "cache.py",),
     "flights": (K + "cache.py",),
     "guard": (K + "hedge.py", K + "stream.py", K + "threads.py", K + "cache.py"),
     "hedge": (K + "hedge.py",),
     "ladder": (K + "ladder.py",),
-    "latency": (K + "latency.py",),
-    "policy": (),
+    "latency": (P + "latency_model.py", K + "latency.py"),
+    "policy": (K + "policy.py",),
     "probes": BREAKER,
     "queue": BULKHEAD,
-    "retry": (K + "retry.py",),
+    "retry": (K + "policy.py", K + "retry.py"),
     "scope": (K + "deadline.py",),
     "stream": (K + "stream.py",),
     "threads": (K + "threads.py",),
     "ticket": (),
-    "timeout": (K + "latency.py",),
+    "timeout": (P + "latency_model.py", K + "policy.py", K + "latency.py"),
     "views": (),
     "window": (K + "window.py", *BREAKER),
 }
