@@ -97,6 +97,22 @@ async def test_runs_cut_together_keep_time_for_each_others_answers():
         late.cancel()
 
 
+async def test_how_late_answers_were_is_kept_back_of_later_budgets():
+    async with app(plan(task("a", "hanging"))) as running:
+        first = running.start(RunRequest("question", budget_ms=8000))
+        assert (await first.result()).elapsed == pytest.approx(7.95)
+        await asyncio.sleep(0.3)  # a busy loop: its client has it only now
+        first.told()
+        assert (await running.ask("question", budget=8)).elapsed == pytest.approx(7.7)
+        assert (await running.ask("question", budget=1)).elapsed == pytest.approx(0.875)
+    async with app(plan(task("a"))) as running:
+        quick = running.start(RunRequest("question", budget_ms=8000))
+        await quick.result()
+        await asyncio.sleep(9)
+        quick.told()
+        assert running._grace.of(8.0, RunLimits()) == 0.05
+
+
 async def test_what_ended_runs_hold_is_bounded_by_memory_not_only_by_number(monkeypatch):
     monkeypatch.setattr(app_module, "_REMEMBERED_BYTES", 1_000_000)
     async with app(plan(task("a", value="x" * 300_000)), store="memory") as running:

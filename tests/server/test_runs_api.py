@@ -252,3 +252,21 @@ def test_the_page_about_the_api_names_every_path():
     }
     paths = openapi(App(Settings(), agents=[agent()]))["paths"]
     assert shown == {(method.upper(), path) for path, methods in paths.items() for method in methods}
+
+
+async def test_time_that_a_busy_loop_took_before_the_run_is_of_its_budget(monkeypatch):
+    from failsoft.server import runs_api
+
+    async def delayed(request, limit):
+        body = await read_body(request, limit)
+        await asyncio.sleep(0.2)
+        return body
+
+    read_body = runs_api.read_body
+    monkeypatch.setattr(runs_api, "read_body", delayed)
+    async with serving() as served:
+        began = asyncio.get_running_loop().time()
+        status, _, body = await served.post({"input": "hang", "budget_ms": 500})
+        assert asyncio.get_running_loop().time() - began < 0.55 + 0.1
+        assert (status, body["status"], body["budget_ms"]) == (200, "degraded", 500)
+        assert 400 < body["elapsed_ms"] <= 550

@@ -42,13 +42,15 @@ class RunLimits:
 class Grace:
     """What to keep back of a budget for the answer: twice the slowest recent one, between a floor and a ceiling.
 
-    In a crowd it is what all of them take, one after another: runs that came together are cut together, too.
+    In a crowd it is what all of them take, one after another: runs that came together are cut together, too. And it is
+    at least what passed lately between a cut and its answer, whatever for: a busy loop, a busy machine.
     """
 
-    __slots__ = ("_recent", "crowd")
+    __slots__ = ("_late", "_recent", "crowd")
 
     def __init__(self) -> None:
         self._recent: deque[float] = deque(maxlen=50)
+        self._late: deque[float] = deque(maxlen=50)
         self.crowd = 0
         """How many runs are running."""
 
@@ -56,11 +58,20 @@ class Grace:
         """An answer took this long to put together."""
         self._recent.append(seconds)
 
+    def learn_late(self, seconds: float) -> None:
+        """A run that was cut had its answer this long after it."""
+        self._late.append(seconds)
+
     def of(self, budget: float, limits: RunLimits) -> float:
         """Seconds to keep back from a budget."""
         recent = self._recent
         usual = sum(recent) / len(recent) if recent else 0.0
-        needed = max(limits.grace_floor, 2 * max(recent, default=0.0), 2 * usual * self.crowd)
+        needed = max(
+            limits.grace_floor,
+            2 * max(recent, default=0.0),
+            2 * usual * self.crowd,
+            max(self._late, default=0.0),
+        )
         return min(needed, limits.grace_ceiling * budget)
 
     def __repr__(self) -> str:

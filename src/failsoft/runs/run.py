@@ -72,6 +72,7 @@ class Run:
         self.began = self._loop.time() - request.spent_ms / 1000
         self.deadline = self.began + budget
         self.cut = self.deadline - parts.grace.of(budget, parts.limits)
+        self.was_cut = False
         self._seq = 0
         self._watchers: list[asyncio.Future[None]] = []
         self._failures: list[dict[str, Any]] = []
@@ -130,6 +131,11 @@ class Run:
             )
 
         recorder.put(make)
+
+    def told(self) -> None:
+        """Somebody has the answer: what passed since the run was cut is to be kept back of later budgets."""
+        if self.was_cut:
+            self._parts.grace.learn_late(self._loop.time() - self.cut)
 
     def _to(self, state: RunState, data: Any = None) -> None:
         """Goes on to a state that is not terminal; raises ``CancelledError`` when the run has ended meanwhile."""
@@ -311,6 +317,8 @@ class Run:
             self.fail_part("answer", f"the agent's answer function failed: {broken}")
         degraded = parts.degraded or any(f["part"] == "scheduler" for f in self._failures)
         self._end(RunState.DEGRADED if degraded else RunState.COMPLETED, answer=answer, parts=parts)
+        self.was_cut = start >= self.cut
+        self.told()
 
     # --- the end ---------------------------------------------------------------------------------------------------
 
@@ -510,6 +518,10 @@ class RunHandle:
                     await watcher
                 finally:
                     run.unwatch(watcher)
+
+    def told(self) -> None:
+        """Says that the client has its answer now; how late that is decides when later runs are cut."""
+        self._run.told()
 
     def wrap_up(self, reason: str) -> bool:
         """Ends the run in moments with what it has, degraded for `reason`; cancels one that has no plan yet.

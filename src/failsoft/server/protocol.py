@@ -18,7 +18,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from failsoft.server.refusals import error_body
 
-__all__ = ["bounded_protocol"]
+__all__ = ["ARRIVED", "bounded_protocol"]
 
 HEADER_SECONDS = 10.0
 """How long a client may take from connecting, or from a first byte, to the end of its headers."""
@@ -34,6 +34,9 @@ UNREAD_SECONDS = 30.0
 
 AHEAD: Final = 16
 """Requests that a client may send ahead of the answers."""
+
+ARRIVED: Final = "failsoft.arrived"
+"""Where a request's scope says at which loop time all of it was there: what follows is spent of the client's budget."""
 
 _UPGRADE: Final = re.compile(rb"\r\nupgrade:[^\r\n]*", re.IGNORECASE)
 _REASONS = {400: b"Bad Request", 408: b"Request Timeout", 431: b"Request Header Fields Too Large"}
@@ -124,6 +127,7 @@ class _BoundedProtocol(HttpToolsProtocol):
         if self._rest_timer is not None:
             self._rest_timer.cancel()
             self._rest_timer = None
+        self.scope[ARRIVED] = self.loop.time()  # type: ignore[typeddict-unknown-key]  # ASGI allows it
         super().on_message_complete()
 
     def _unsupported_upgrade_warning(self) -> None:

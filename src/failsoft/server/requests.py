@@ -16,8 +16,9 @@ from failsoft.base.clock import Sources
 from failsoft.base.errors import BadInput
 from failsoft.config.durations import parse_duration
 from failsoft.server.errors import BodyTooLarge, RequestTimeout
+from failsoft.server.protocol import ARRIVED
 
-__all__ = ["RunBody", "budget_of", "idempotency_key", "read_body", "request_id", "run_body"]
+__all__ = ["RunBody", "budget_of", "idempotency_key", "read_body", "request_id", "run_body", "spent"]
 
 BODY_SECONDS = 10.0
 """How long a client may take to send its body."""
@@ -135,6 +136,12 @@ def budget_of(body: RunBody, request: Request, *, maximum: float) -> float | Non
             seconds = min(seconds, maximum)
         found.append(_checked(seconds, name, maximum))
     return min(found, default=None)
+
+
+def spent(request: Request) -> float:
+    """Seconds since the request was there, of which its client knows nothing: a busy loop makes requests wait."""
+    now = asyncio.get_running_loop().time()
+    return float(max(0.0, now - request.scope.get(ARRIVED, now)))
 
 
 def _checked(seconds: float, param: str, maximum: float) -> float:

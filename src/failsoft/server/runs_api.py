@@ -13,6 +13,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
+from starlette.background import BackgroundTask
 
 from failsoft.app import App
 from failsoft.base.errors import FailsoftError, NotFound
@@ -21,7 +22,7 @@ from failsoft.runs.run import RunHandle
 from failsoft.runs.state import RunState
 from failsoft.server.agui import Projection
 from failsoft.server.errors import Json, error_response
-from failsoft.server.requests import RunBody, budget_of, idempotency_key, read_body, run_body
+from failsoft.server.requests import RunBody, budget_of, idempotency_key, read_body, run_body, spent
 from failsoft.server.routes import PlainRoute
 from failsoft.server.schemas import ERROR_RESPONSES, RUN_RESPONSES, RunView
 from failsoft.server.sse import EventStream
@@ -48,6 +49,7 @@ def runs_router(app: App) -> APIRouter:
                 input=body.input,
                 agent=body.agent,
                 budget_ms=None if budget is None else budget * 1000,
+                spent_ms=spent(request) * 1000,
                 idempotency_key=key,
             )
         )
@@ -61,7 +63,9 @@ def runs_router(app: App) -> APIRouter:
         result = await _waited(handle, request, leave)
         if result is None:
             return Response(status_code=499)  # nobody is there to read it
-        return _answer(result, {"x-run-id": handle.run_id})
+        response = _answer(result, {"x-run-id": handle.run_id})
+        response.background = _Told(handle)
+        return response
 
     @router.get("/{run_id}", summary="A run as it stands", responses=ERROR_RESPONSES, response_model=RunView)
     async def read(request: Request, run_id: str) -> Any:
@@ -124,6 +128,18 @@ class _Audience:
             self._staying.discard(handle)
 
         return leave
+
+
+class _Told(BackgroundTask):
+    """Runs when a response is out."""
+
+    def __init__(self, handle: RunHandle) -> None:
+        super().__init__(handle.told)
+        self._handle = handle
+
+    async def __call__(self) -> None:
+        """On the loop, where a plain function would go to a thread."""
+        self._handle.told()
 
 
 async def _waited(handle: RunHandle, request: Request, leave: Callable[[], None]) -> RunResult | None:
