@@ -37,6 +37,7 @@ def run(
     from failsoft.server.serving import listen_on, loop_factory
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    logging.getLogger("matplotlib").setLevel(logging.WARNING)  # it tells of the font list that it makes once
     logging.getLogger("uvicorn").setLevel(logging.ERROR)  # its warnings are about clients: each could fill the log
     screen = Screen(Console(stderr=True, highlight=False), quiet=as_json)
     with (
