@@ -47,7 +47,9 @@ class Weather:
                 await ignore_cancellation(self.calm)
                 return "late"
             if what == 4:
-                asyncio.current_task().cancel()
+                mine = asyncio.current_task()
+                assert mine is not None
+                mine.cancel()
             await asyncio.sleep(self.dice.choice([0, 0, 0.001, 0.5, 20.0]))
             return object() if what == 5 else "fine"
 
