@@ -167,21 +167,28 @@ async def test_holders_are_listed_oldest_first_with_where_they_are():
 
 
 async def test_threads_are_counted_while_they_live():
-    one = guard("d", PLAIN)
+    one = Kernel().guard("counted", PLAIN)
     go, loop = VirtualEvent(), asyncio.get_running_loop()
-    before = set(threading.enumerate())
     loop.call_later(1.0, go.set)
     await asyncio.gather(*(one.call_sync(go.wait) for _ in range(2)))
     assert one.statistics().threads == 2
-    assert await one.call_sync(threading.current_thread) in set(threading.enumerate()) - before
-    assert repr(one.threads) == "<ThreadLane d threads=2 idle=2>"
-    ours = [thread for thread in threading.enumerate() if thread.name.startswith("failsoft-d-")]
-    assert sorted(thread.name for thread in ours) == ["failsoft-d-1", "failsoft-d-2"]
+    ours = [thread for thread in threading.enumerate() if thread.name.startswith("failsoft-counted-")]
+    assert sorted(thread.name for thread in ours) == ["failsoft-counted-1", "failsoft-counted-2"]
     assert all(thread.daemon for thread in ours)
+
+    def rest():
+        """A thread counts as idle a moment after its result is there."""
+        while "idle=2" not in repr(one.threads):
+            pass
+
+    await asyncio.to_thread(rest)
+    assert repr(one.threads) == "<ThreadLane counted threads=2 idle=2>"
+    assert await one.call_sync(threading.current_thread) in ours
+    await asyncio.to_thread(rest)
     await one.aclose()
     await asyncio.to_thread(lambda: [thread.join(5.0) for thread in ours])
     assert one.statistics().threads == 0
-    assert repr(one.threads) == "<ThreadLane d threads=0 idle=0>"
+    assert repr(one.threads) == "<ThreadLane counted threads=0 idle=0>"
     assert await one.call_sync(int) == 0  # and it serves again
     await one.aclose()
 
