@@ -249,7 +249,7 @@ class App:
     def _budget(self, request: RunRequest, agent: Agent) -> float:
         limits = self.limits
         if request.budget_ms is None:
-            budget = agent.budget if agent.budget is not None else limits.default_budget
+            budget = self._usual_budget(agent)
         else:
             budget = _number(request.budget_ms, "budget") / 1000
             if not budget > 0:
@@ -260,6 +260,9 @@ class App:
         if spent < 0:
             raise BadInput("spent_ms must not be negative", param="spent_ms")
         return min(budget, remaining() + spent)
+
+    def _usual_budget(self, agent: Agent) -> float:
+        return agent.budget if agent.budget is not None else self.limits.default_budget
 
     def _on_rename(self, run: Run, before: str) -> None:
         """The run's key belongs to a run of another process, whose id it takes."""
@@ -273,7 +276,15 @@ class App:
         if run.result is not None:
             now = asyncio.get_running_loop().time()
             result = run.result
-            self.doors.settle(run.agent.name, run.admission, run.cell.value, result.error, result.elapsed, now)
+            self.doors.settle(
+                run.agent.name,
+                run.admission,
+                run.cell.value,
+                result.error,
+                result.elapsed,
+                now,
+                patient=run.budget >= self._usual_budget(run.agent),
+            )
             if result.error is not None and result.error.type == "conflict":  # the key was another run's
                 self._keys.pop((run.request.tenant, run.request.idempotency_key or ""), None)
         self._active.pop(run.id, None)

@@ -70,3 +70,25 @@ async def test_an_agent_may_have_no_breaker():
     async with app(rule, breaker=None) as running:
         for _ in range(10):
             assert (await running.ask("x", budget=1.0)).status == "failed"
+
+
+async def test_whoever_gives_no_time_closes_the_door_to_nobody():
+    async with app(Switch(None)) as running:
+        for _ in range(20):
+            assert (await running.ask("x", budget=0.0005)).status in ("degraded", "failed")
+        assert (await running.ask("x")).status == "completed"
+
+    class Slow:
+        name = "slow"
+
+        async def plan(self, request, tools, context):
+            await asyncio.sleep(600)
+
+    async with App(agents=[agent(planners=[Slow()], breaker=STRICT)], store="off") as running:
+        for _ in range(20):
+            result = await running.ask("x", budget=0.5)
+            assert (result.status, result.error.type) == ("failed", "timeout")
+        for _ in range(3):
+            assert (await running.ask("x")).status == "failed"
+        with pytest.raises(BreakerOpen):
+            await running.ask("x")

@@ -65,12 +65,20 @@ class Doors:
         error: FailsoftError | None,
         seconds: float,
         now: float,
+        *,
+        patient: bool = True,
     ) -> None:
-        """A run has ended."""
+        """A run has ended. Running out of time counts only when the client was `patient`: gave it as much as is usual.
+
+        Else anybody could close the door to everybody, by asking for answers in a millisecond.
+        """
         breaker = self._breakers.get(agent)
         if admission is None or breaker is None:
             return
-        breaker.settle(admission, _counts(state, error), seconds, now)
+        counts = _counts(state, error)
+        if counts == Counts.TIMEOUT and not patient:
+            counts = Counts.NEUTRAL
+        breaker.settle(admission, counts, seconds, now)
 
     def _tell(self, change: Transition) -> None:
         self._bus.emit(Event(f"breaker.{change.new}", change.at, change.name, data=change))
