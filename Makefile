@@ -45,7 +45,7 @@ test: $(VENV) ## Run the whole test-suite
 test-model: $(VENV) ## Fetch and build a real small model (ten minutes the first time), test the gateway before it
 	@mkdir -p .models
 	.tools/bin/python scripts/real_model.py > .models/paths.json
-	FAILSOFT_REAL_MODEL=.models/paths.json $(BIN)/python -m pytest tests/real_model $(ARGS)
+	REAL_MODEL_PATHS=.models/paths.json $(BIN)/python -m pytest tests/real_model $(ARGS)
 
 CHECKS := check-format check-lint check-types check-layers check-docs check-pins
 .PHONY: check $(CHECKS)

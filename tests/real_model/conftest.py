@@ -1,6 +1,6 @@
 """A real small model behind the gateway: for ``make test-model``, not collected by ``make test``.
 
-``FAILSOFT_REAL_MODEL`` names the file that ``scripts/real_model.py`` printed its paths to. The model's server runs
+``REAL_MODEL_PATHS`` names the file that ``scripts/real_model.py`` printed its paths to. The model's server runs
 with two slots; the gateway before it is ``failsoft serve --gateway`` with two permits.
 """
 
@@ -22,7 +22,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SLOTS = 2
-PATHS = os.environ.get("FAILSOFT_REAL_MODEL")
+PATHS = os.environ.get("REAL_MODEL_PATHS")
 
 collect_ignore_glob = [] if PATHS else ["test_*.py"]
 if PATHS:
@@ -68,9 +68,11 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
     folder = tmp_path_factory.mktemp("served")
     with contextlib.ExitStack() as stack:
         port = free_port()
+        # threads that wait for each other crawl where others have the cores
+        threads = "2" if os.getloadavg()[0] < 1.0 else "1"
         server = f"http://127.0.0.1:{port}"
         command = [
-            paths["server"], "-m", paths["model"], "--host", "127.0.0.1", "--port", str(port), "-t", "2",
+            paths["server"], "-m", paths["model"], "--host", "127.0.0.1", "--port", str(port), "-t", threads,
             "-np", str(SLOTS), "-c", "8192", "-b", "256", "-ub", "256", "--jinja", "--metrics", "--slots",
         ]  # fmt: skip
         stack.enter_context(running(command, folder / "llama.log", f"{server}/health", 180.0))
@@ -89,11 +91,11 @@ def settings(server: str) -> dict[str, Any]:
         "base_url": f"{server}/v1",
         "model": "qwen",
         "guard": {"permits": SLOTS, "queue": 8, "retries": 0},
-        "limits": {"first_content": "90s", "idle": "30s", "total": "5m", "most": "5m"},
+        "limits": {"first_content": "3m", "idle": "1m", "total": "10m", "least": "10m", "most": "10m"},
     }
     return {
         "models": {"qwen": {"coalesce": False, "routes": {"local": route}}},
-        "gateway": {"budget": "2m", "connections": 16},
+        "gateway": {"budget": "10m", "connections": 16},
     }
 
 

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 from strict_client import Reply, ask, get  # type: ignore[import-not-found]
 
-from failsoft.base.errors import PlanRefused
+from failsoft.base.errors import PlanRefused, StreamCut
 from failsoft.config import Settings
 from failsoft.examples.analyst.agent import _instructions, loaded_sources
 from failsoft.examples.analyst.toolset import make_tools
@@ -22,8 +22,10 @@ from failsoft.runs.plan import PlanLimits, check_plan
 from failsoft.runs.planner import PlanContext, PlanRequest
 from failsoft.tools.registry import ToolRegistry
 
-pytestmark = [pytest.mark.realtime, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.realtime, pytest.mark.timeout(1200)]
 
+PATIENCE = 300.0
+"""Seconds for what has to be right and not fast: the machine may be busy."""
 LATE = 0.25
 """Seconds beyond a budget that are forgiven where model, gateway and client share two cores."""
 
@@ -95,20 +97,22 @@ async def test_plans_are_constrained_to_the_analysts_tools(model, sources, row):
     transport = AiohttpTransport()
     planner = ModelPlanner(
         transport, base_url=f"{model.gateway}/v1", api_key="", model="qwen", instructions=_instructions(sources),
-        first_token=90.0, idle=30.0, total=120.0, max_tokens=500,
+        first_token=PATIENCE, idle=60.0, total=PATIENCE, max_tokens=600,
     )  # fmt: skip
     kernel = Kernel()
     kernel.guard("model", preset("model"))
-    context = PlanContext(kernel, PlanLimits(), lambda: 120.0)
+    context = PlanContext(kernel, PlanLimits(), lambda: PATIENCE)
     good = 0
     try:
         for question in QUESTIONS:
             began = time.perf_counter()
-            async with deadline_scope(150.0):
+            async with deadline_scope(PATIENCE):
                 try:
                     plan = check_plan(await planner.plan(PlanRequest(question), tools, context), tools)
                 except PlanRefused as refused:  # a small model may draw a cycle: refused, never run
                     told = f"refused: {refused.details.get('reason')}"
+                except StreamCut as cut:  # or find no end
+                    told = f"refused: {cut.message}"
                 else:
                     good += 1
                     told = ", ".join(task.tool for task in plan.tasks)
@@ -160,7 +164,7 @@ async def test_a_tool_is_chosen_by_a_json_schema_of_alternatives(model, row):
                 system=system,
                 response_format={"type": "json_schema", "json_schema": {"name": "call", "schema": schema}},
             )
-            reply = await ask(session, model.chat, asked, budget=60.0)
+            reply = await ask(session, model.chat, asked, budget=PATIENCE)
             assert reply.complete, reply
             call = json.loads(reply.text)
             assert set(call["arguments"]) == set(TOOLS[call["tool"]][1])
@@ -203,7 +207,7 @@ async def test_native_tool_calls_come_through(model, row, stream):
 async def test_a_stream_comes_as_it_is_made_and_says_the_same_as_the_whole(model, row):
     text = "Name three colours of the rainbow, one per line."
     async with client() as session:
-        whole = await ask(session, model.chat, body(text), budget=60.0)
+        whole = await ask(session, model.chat, body(text), budget=PATIENCE)
         began = time.perf_counter()
         marks = []
         asked = body(text, stream=True, stream_options={"include_usage": True})
@@ -212,7 +216,7 @@ async def test_a_stream_comes_as_it_is_made_and_says_the_same_as_the_whole(model
             async for piece in response.content.iter_any():
                 marks.append(time.perf_counter() - began)
                 raw += piece
-        streamed = await ask(session, model.chat, body(text, stream=True), budget=60.0)
+        streamed = await ask(session, model.chat, body(text, stream=True), budget=PATIENCE)
     assert whole.complete
     assert streamed.complete
     assert streamed.text == whole.text  # at temperature 0 it says the same each time
@@ -232,8 +236,8 @@ def long_text(words, seed):
 async def test_a_client_that_leaves_while_the_model_writes_stops_it(model, row, stream):
     asked = body("Count from 1 to 1000, one number per line.", stream=stream, max_tokens=2000)
     async with client() as session:
-        call = asyncio.create_task(ask(session, model.chat, asked, budget=120.0))
-        await until_slots(session, model, 1, 20.0)
+        call = asyncio.create_task(ask(session, model.chat, asked, budget=PATIENCE))
+        await until_slots(session, model, 1, 60.0)
         await asyncio.sleep(3.0)
         assert not call.done()
         call.cancel()
@@ -246,15 +250,15 @@ async def test_a_client_that_leaves_while_the_model_writes_stops_it(model, row, 
 async def test_a_client_that_leaves_while_the_model_reads_stops_it_at_the_end_of_the_batch(model, row):
     async with client() as session:
         asked = body(long_text(1200, time.time_ns() % 1000), stream=True)
-        call = asyncio.create_task(ask(session, model.chat, asked, budget=120.0))
-        await until_slots(session, model, 1, 20.0)
+        call = asyncio.create_task(ask(session, model.chat, asked, budget=PATIENCE))
+        await until_slots(session, model, 1, 60.0)
         await asyncio.sleep(0.3)
         assert not call.done()
         call.cancel()
         await asyncio.wait([call])
-        idle = await until_slots(session, model, 0, 20.0)
+        idle = await until_slots(session, model, 0, 60.0)
         row("cancel in prefill", idle, "until the slot was idle")
-        again = await ask(session, model.chat, body("Say yes."), budget=60.0)
+        again = await ask(session, model.chat, body("Say yes."), budget=PATIENCE)
         assert again.complete
         await nothing_left(session, model)
 
@@ -265,7 +269,7 @@ async def test_a_client_that_leaves_while_the_model_reads_stops_it_at_the_end_of
 @pytest.mark.parametrize("stream", [True, False])
 async def test_an_input_that_does_not_fit_is_the_callers_fault(model, row, stream):
     async with client() as session:
-        reply = await ask(session, model.chat, body(long_text(20_000, 1), stream=stream), budget=60.0)
+        reply = await ask(session, model.chat, body(long_text(20_000, 1), stream=stream), budget=PATIENCE)
     assert (reply.status, reply.error["code"]) == (400, "context_length_exceeded"), reply
     assert not reply.problems
     row("context length", reply.seconds, f"{reply.status} {reply.error['code']}: {reply.error['message'][:60]}")
@@ -273,11 +277,11 @@ async def test_an_input_that_does_not_fit_is_the_callers_fault(model, row, strea
 
 async def test_of_more_calls_than_slots_each_is_answered_or_refused_in_time(model, row):
     async with client() as session:
-        await ask(session, model.chat, body("Say yes."), budget=60.0)  # it is warm
+        await ask(session, model.chat, body("Say yes."), budget=PATIENCE)  # it is warm
         asked = [body(f"Write one sentence about the number {n}.", stream=bool(n % 2)) for n in range(8)]
-        alone = await ask(session, model.chat, asked[0], budget=60.0)
+        alone = await ask(session, model.chat, asked[0], budget=PATIENCE)
         assert alone.complete
-        for budget in (60.0, 2.0 * alone.seconds, 0.5 * alone.seconds):
+        for budget in (PATIENCE, 2.0 * alone.seconds, 0.5 * alone.seconds):
             replies: list[Reply] = await asyncio.gather(
                 *(ask(session, model.chat, one, budget=round(budget, 3)) for one in asked)
             )
@@ -296,7 +300,7 @@ async def test_of_more_calls_than_slots_each_is_answered_or_refused_in_time(mode
                 max(reply.seconds for reply in replies),
                 f"{answered} answered, {len(refused)} refused {' '.join(codes)}",
             )
-            if budget == 60.0:
+            if budget == PATIENCE:
                 assert answered == 8
             await until_slots(session, model, 0, 10.0)
         await nothing_left(session, model)
