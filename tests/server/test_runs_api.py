@@ -34,12 +34,10 @@ async def test_waiting_gives_one_result():
 async def test_a_hanging_downstream_gives_a_degraded_answer_within_the_budget():
     async with serving() as served:
         began = asyncio.get_running_loop().time()
-        status, _, body = await served.post({"input": "hang"}, X_Max_Wait="400ms")
-        assert (
-            asyncio.get_running_loop().time() - began < 0.45 + 0.25
-        )  # the machine may be busy; the run itself may not
-        assert (status, body["status"], body["budget_ms"]) == (200, "degraded", 400)
-        assert body["elapsed_ms"] <= 450
+        status, _, body = await served.post({"input": "hang"}, X_Max_Wait="2s")
+        assert asyncio.get_running_loop().time() - began < 2.05 + 0.5  # the machine may be busy
+        assert (status, body["status"], body["budget_ms"]) == (200, "degraded", 2000)
+        assert body["elapsed_ms"] <= 2050
         assert [one["task"] for one in body["provenance"]["shortfalls"]] == ["slow"]
         assert served.app.guards["warehouse"].statistics().in_use == 0
 
