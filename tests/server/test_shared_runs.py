@@ -1,6 +1,7 @@
 """One key, one run, several clients; and results that hold what JSON has no words for."""
 
 import asyncio
+import hashlib
 import json
 
 import aiohttp
@@ -131,3 +132,31 @@ def test_json_can_be_made_of_anything():
     json.loads(json_text(odd).encode())
     assert json_text({"a": [1, 1.5, "ü", None, True]}) == '{"a":[1,1.5,"ü",null,true]}'
     assert agent().name == "adder"
+
+
+async def test_no_tenant_sees_joins_or_cancels_another_tenants_run():
+    keys = {
+        name: {"hash": "sha256:" + hashlib.sha256(f"sk-{name}".encode()).hexdigest(), "tenant": tenant}
+        for name, tenant in (("mine", "blue"), ("too", "blue"), ("theirs", "red"))
+    }
+    async with serving(keys=keys) as served:
+        mine, too, theirs = ({"Authorization": f"Bearer sk-{name}"} for name in ("mine", "too", "theirs"))
+
+        async def call(method: str, path: str, key: dict[str, str]) -> tuple[int, bytes]:
+            async with served.client.request(method, served.server.address + path, headers=key) as response:
+                return response.status, await response.read()
+
+        asked = {"input": "hang", "budget_ms": 400}
+        status, _, body = await served.post(asked, Idempotency_Key="k", **mine)
+        assert (status, served.app.run(body["run_id"]).tenant) == (200, "blue")
+        run = f"/v1/runs/{body['run_id']}"
+        for path in (run, f"{run}/artifacts/chart.png"):
+            status, told = await call("GET", path, theirs)
+            assert (status, b"hang" in told) == (404, False)
+        assert (await call("POST", f"{run}/cancel", theirs))[0] == 404
+        assert (await call("GET", run, {}))[0] == 401
+        assert (await call("GET", run, too))[0] == 200
+        assert (await call("POST", f"{run}/cancel", too))[0] == 200
+        other = await served.post(asked, Idempotency_Key="k", **theirs)
+        assert other[2]["run_id"] != body["run_id"]
+        assert (await served.post(asked, Idempotency_Key="k", **too))[2]["run_id"] == body["run_id"]

@@ -11,11 +11,14 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Final, Literal, Protocol, runtime_checkable
 
 from failsoft.base.errors import PlanRefused
 from failsoft.base.messages import Message
+from failsoft.kernel.bulkhead_policy import BulkheadPolicy
 from failsoft.kernel.guard import Kernel
+from failsoft.kernel.policy import Policy
+from failsoft.kernel.retry import RetryPolicy
 from failsoft.runs.plan import Plan, PlanLimits
 from failsoft.tools.registry import ToolRegistry
 
@@ -108,11 +111,21 @@ class StaticPlanner:
         return "<StaticPlanner>"
 
 
+_SHORT: Final = 300
+"""Characters of a request that are read at once, on the loop: a thread would cost more."""
+_READING: Final = Policy(
+    call_timeout=None, bulkhead=BulkheadPolicy(permits=2, queue=64), breaker=None, retry=RetryPolicy(queries=0)
+)
+"""Reading is the processor's work, and may fail by the text alone, which is nobody's outage."""
+
 Rule = Callable[[PlanRequest], "Plan | Awaitable[Plan | None] | None"]
 
 
 class RulesPlanner:
-    """Plans by a function that understands some requests, without any model; None means that it does not understand."""
+    """Plans by a function that understands some requests, without any model; None means that it does not understand.
+
+    A request with a long text is read in a thread: however long that takes, other runs' clocks go on.
+    """
 
     name = "rules"
 
@@ -121,7 +134,10 @@ class RulesPlanner:
 
     async def plan(self, request: PlanRequest, tools: ToolRegistry, context: PlanContext) -> Plan:
         """The rule's plan."""
-        made = self._rule(request)
+        if len(request.input) <= _SHORT:
+            made = self._rule(request)
+        else:
+            made = await context.kernel.guard("planner.rules", _READING).call_sync(self._rule, request)
         plan = await made if inspect.isawaitable(made) else made
         if plan is None:
             raise PlanRefused(

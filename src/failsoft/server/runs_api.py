@@ -51,6 +51,7 @@ def runs_router(app: App) -> APIRouter:
                 budget_ms=None if budget is None else budget * 1000,
                 spent_ms=spent(request) * 1000,
                 idempotency_key=key,
+                tenant=_tenant(request),
             )
         )
         stay = (body.on_disconnect or settings.on_disconnect) == "continue"
@@ -70,12 +71,12 @@ def runs_router(app: App) -> APIRouter:
     @router.get("/{run_id}", summary="A run as it stands", responses=ERROR_RESPONSES, response_model=RunView)
     async def read(request: Request, run_id: str) -> Any:
         """The result of a run that has ended, or the state, plan and tasks of one that runs."""
-        return Json(_view(_found(app, run_id)))
+        return Json(_view(_found(app, run_id, request)))
 
     @router.get("/{run_id}/artifacts/{name}", summary="A file of a run's answer", responses=ERROR_RESPONSES)
     async def artifact(request: Request, run_id: str, name: str) -> Response:
         """A chart or a report, by the name under which the answer's Markdown and ``artifacts`` mention it."""
-        result = _found(app, run_id).result_now()
+        result = _found(app, run_id, request).result_now()
         for one in result.artifacts if result is not None else ():
             if one.name == name:
                 # Nothing in it may run: a report is shown, not trusted.
@@ -86,15 +87,22 @@ def runs_router(app: App) -> APIRouter:
     @router.post("/{run_id}/cancel", summary="Cancel a run", responses=ERROR_RESPONSES, response_model=RunView)
     async def cancel(request: Request, run_id: str) -> Any:
         """Cancels a run; one that has ended is returned as it is."""
-        handle = _found(app, run_id)
+        handle = _found(app, run_id, request)
         handle.cancel()
         return Json(_view(handle))
 
     return router
 
 
-def _found(app: App, run_id: str) -> RunHandle:
-    handle = app.run(run_id)
+def _tenant(request: Request) -> str | None:
+    """Whose key the request came with; None when there are no keys."""
+    state = request.scope.get("state") or {}
+    tenant: str | None = state.get("tenant")
+    return tenant
+
+
+def _found(app: App, run_id: str, request: Request) -> RunHandle:
+    handle = app.run(run_id, tenant=_tenant(request))  # another tenant's is as good as none
     if handle is None:
         raise NotFound(f"there is no run {run_id[:80]!r}", param="run_id")
     return handle
