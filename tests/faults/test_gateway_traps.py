@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from failsoft.base.errors import DownstreamUnavailable, FailsoftError, StreamCut
 from failsoft.kernel.breaker import BreakerState
+from failsoft.kernel.bulkhead import BulkheadPolicy
 from failsoft.kernel.cache import CachePolicy
 from failsoft.kernel.deadline import deadline_scope
 from failsoft.kernel.guard import Kernel
@@ -389,6 +390,30 @@ async def test_who_shares_a_call_knows_who_served_it_and_that_it_was_second_best
     assert {(record.route, record.model, record.degraded) for _, record in found} == {("small", "m", True)}
     assert sorted(record.cache for _, record in found) == ["off", "shared", "shared"]
     assert ups.asked == ["main", "small"]
+
+
+@pytest.mark.realtime
+@pytest.mark.parametrize("mode", ["always", "never"])
+async def test_waiting_for_a_permit_is_not_the_gateways_own_time_whether_it_comes_or_not(mode):
+    busy = replace(POLICY, bulkhead=BulkheadPolicy(permits=1, queue=4))
+    g = gateway(Upstreams(main=[0.3, *WELL]), route("main", policy=busy, upstream_stream=mode), coalesce=False)
+
+    async def call(budget):
+        record = g.record(ask())
+        record.back()
+        try:
+            async with deadline_scope(budget):
+                await g.complete(ask(), record)
+        except FailsoftError:
+            pass
+        record.away()
+        return record
+
+    first, second, never = await asyncio.gather(call(5.0), call(5.0), call(0.2))
+    assert (first.attempts, second.attempts, never.attempts) == (1, 1, 0)
+    assert second.queue >= 0.25
+    assert never.queue >= 0.1
+    assert max(first.own, second.own, never.own) < 0.1
 
 
 async def test_the_reason_of_any_choice_is_noted():

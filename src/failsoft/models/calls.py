@@ -69,6 +69,14 @@ class CallRecord:
         if not self.mark:
             self.mark = perf_counter()
 
+    def queued(self, seconds: float) -> None:
+        """`seconds` of what passed for ours were waiting for a permit, whether it came to an attempt or not."""
+        self.away()
+        self.back()
+        if seconds > 0:
+            self.queue = seconds
+            self.own = max(0.0, (self.own or 0.0) - seconds)
+
     @property
     def seconds(self) -> float:
         """From the door to the end; 0 while it runs."""

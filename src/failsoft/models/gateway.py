@@ -408,7 +408,13 @@ class Gateway:
         body = body_for(route, request, self.tokens, stream=stream)
         upstream_streams = streams(route, stream=stream)
 
+        waiting = True
+
         def attempt() -> AsyncIterator[list[Chunk]]:
+            nonlocal waiting
+            if waiting:
+                record.queued(loop.time() - began)
+                waiting = False
             record.attempts += 1
             record.away()
             sent = request_for(
@@ -437,10 +443,7 @@ class Gateway:
             )
             async with pieces:
                 assert pieces.started_at is not None
-                record.queue = pieces.started_at - began
                 record.back()
-                if record.queue and record.own is not None:
-                    record.own = max(0.0, record.own - record.queue)
                 first_at = pieces.first_item_at
                 if first_at is not None:
                     record.first = first_at - pieces.started_at
@@ -458,6 +461,8 @@ class Gateway:
                     record.decode = now - first_at
                 chosen.staged.success(now - pieces.started_at, now)
         finally:
+            if waiting:
+                record.queued(loop.time() - began)
             chosen.load.ended()
 
     # --- failures ------------------------------------------------------------------------------------------------

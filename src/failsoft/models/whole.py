@@ -77,11 +77,15 @@ async def guarded_whole(
     loop = asyncio.get_running_loop()
     began = started = loop.time()
 
+    waiting = True
+
     async def attempt() -> T:
-        nonlocal started
+        nonlocal started, waiting
         started = loop.time()
+        if waiting:
+            record.queued(started - began)
+            waiting = False
         record.attempts += 1
-        record.queue = started - began
         sent = request_for(
             route,
             body,
@@ -108,9 +112,9 @@ async def guarded_whole(
         raise TotalTimeout(f"{guard.name}: no answer in time", downstream=guard.name) from error
     finally:
         chosen.load.ended()
+        if waiting:
+            record.queued(loop.time() - began)
     now = loop.time()
     record.first, record.decode = now - started, 0.0
-    if record.queue and record.own is not None:
-        record.own = max(0.0, record.own - record.queue)
     chosen.staged.success(now - started, now)
     return found
