@@ -35,7 +35,14 @@ LIMIT = 120
 """Seconds after which a mutant that still runs its tests counts as noticed: it hangs."""
 
 K, P = "tests/kernel/test_", "tests/properties/test_"
-WHOLE = (K + "guard.py", K + "seeing.py", "tests/composition", "tests/issues", "tests/cancellation", K + "traps.py")
+WHOLE = (
+    K + "guard.py",
+    K + "seeing.py",
+    "tests/composition/test_pairs.py",
+    "tests/issues/test_starts_in_time.py",
+    "tests/cancellation/test_guarded_call.py",
+    K + "traps.py",
+)
 TOGETHER = (
     P + "small_model.py::test_every_order_and_end_does_what_the_model_says[1 permit, 2 wait-closed]",
     P + "small_model.py::test_every_order_and_end_does_what_the_model_says[2 permits, 2 wait-due for a probe]",

@@ -203,7 +203,7 @@ class Guard:
                 now = loop.time()
             # attempt limit
             own = latency.current if size == 1.0 else latency.limit(size=size)
-            if own is not None and now + own < until:
+            if own is not None and now + own <= until:
                 when, which, cut_short = now + own, "attempt", False
             else:
                 when, which = until, limit
@@ -547,6 +547,8 @@ class Guard:
 
     def _release(self, ticket: Ticket, counts: str, held: float | None) -> None:
         ticket.released = True
+        if ticket not in self._tickets:
+            return  # of a loop that died with it: what it held is forgotten, see bind()
         del self._tickets[ticket]
         self.bulkhead.release(
             self.now(), latency=held, counts=counts, tenant=ticket.tenant, fallback=ticket.scope.fallback

@@ -18,10 +18,10 @@ __all__ = ["LatencyHistogram"]
 _SUB = 32
 _LOW_EXPONENT = -20  # 2**-20 s ≈ 1 µs
 _HIGH_EXPONENT = 14  # 2**14 s ≈ 4.5 h
-_SIZE = (_HIGH_EXPONENT - _LOW_EXPONENT) * _SUB
+_SIZE = (_HIGH_EXPONENT - _LOW_EXPONENT + 1) * _SUB
 _OFFSET = _LOW_EXPONENT * _SUB + _SUB
 _LOWEST = 2.0 ** (_LOW_EXPONENT - 1)
-_HIGHEST = 2.0 ** (_HIGH_EXPONENT - 1) * 1.999
+_HIGHEST = 2.0**_HIGH_EXPONENT
 _RESCALE_AFTER = 300.0
 """Half-lives after which weights start at 1 again, far below a float's range."""
 

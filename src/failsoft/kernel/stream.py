@@ -143,7 +143,6 @@ class GuardedStream(Generic[T]):
         self._held: deque[T] = deque()
         self._ticket: Ticket | None = None
         self._alarm: _Pause = _Pause(self)
-        self._armed = False
         self._entered = False
         self._until = math.inf
         self._until_limit = "call"

@@ -1,0 +1,252 @@
+"""Small things that hold, and that only a changed line would notice: found by bench/mutants.py."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from failsoft.base.errors import AttemptTimeout, BreakerOpen, CallTimeout, InternalError
+from failsoft.base.events import EventBus
+from failsoft.kernel import threads
+from failsoft.kernel.breaker import BreakerPolicy
+from failsoft.kernel.bulkhead import BulkheadPolicy
+from failsoft.kernel.guard import Kernel, guard
+from failsoft.kernel.latency import LatencyHistogram
+from failsoft.kernel.policy import Policy
+from failsoft.kernel.retry import RetryPolicy
+from failsoft.kernel.timeout import AdaptiveTimeout, AdaptiveTimeoutPolicy
+
+PLAIN = Policy(
+    call_timeout=None,
+    retry=RetryPolicy(queries=0),
+    breaker=BreakerPolicy(ramp=0.0, open_jitter=0.0, probes=1, close_after=1),
+    bulkhead=BulkheadPolicy(permits=1, queue=4),
+)
+
+
+async def hang():
+    await asyncio.sleep(10_000)
+
+
+async def test_closing_a_guard_ends_the_callees_that_were_left_behind():
+    one = guard("d", replace(PLAIN, attempt_timeout=1.0, detachable=True))
+    deaf = 1
+
+    async def callee():
+        nonlocal deaf
+        while True:
+            try:
+                return await hang()
+            except asyncio.CancelledError:
+                if not deaf:
+                    raise
+                deaf -= 1
+
+    with pytest.raises(AttemptTimeout):
+        await one.call(callee)
+    await asyncio.sleep(5.0)
+    assert one.statistics().orphans == 1
+    await one.aclose()
+    assert one.statistics().orphans == one.statistics().in_use == 0
+
+
+async def test_events_of_the_kernel_have_no_number_of_their_own():
+    events = []
+    one = Kernel(bus=EventBus([events.append])).guard("d", PLAIN)
+    await one.call(asyncio.sleep, 0.0)
+    with pytest.raises(KeyError):
+        await one.call({}.__getitem__, "nothing")
+    assert [(event.seq, event.epoch, event.id) for event in events] == [(0, 0, "0.0")] * 2
+
+
+async def test_a_guard_refuses_another_loop_while_a_call_runs_or_waits():
+    one = guard("d", PLAIN)
+    running = asyncio.create_task(one.call(asyncio.sleep, 1.0))
+    await asyncio.sleep(0.5)
+
+    def elsewhere():
+        with pytest.raises(InternalError, match="in use by another event loop"):
+            asyncio.run(one.call(asyncio.sleep, 0.0))
+
+    await asyncio.to_thread(elsewhere)
+    await running
+
+
+async def test_what_a_dead_loop_left_in_a_guard_is_forgotten():
+    one = guard("d", PLAIN)
+
+    def dies():
+        loop = asyncio.new_event_loop()
+        task = loop.create_task(one.call(hang))
+        loop.call_soon(loop.stop)
+        loop.run_forever()
+        loop.close()
+        task._log_destroy_pending = False
+        return task
+
+    task = await asyncio.to_thread(dies)
+    assert len(one.holders()) == 1
+    assert await one.call(asyncio.sleep, 0.0, "serves") == "serves"
+    assert one.statistics().in_use == 0
+    task.get_coro().close()
+
+
+async def test_an_attempt_that_had_all_of_its_limit_counts_also_when_the_call_ends_with_it():
+    one = guard("d", replace(PLAIN, call_timeout=2.0, attempt_timeout=2.0))
+    with pytest.raises(AttemptTimeout):
+        await one.call(hang)
+    assert (one.statistics().timed_out, one.statistics().neutral) == (1, 0)
+    with pytest.raises(CallTimeout):
+        await one.call(hang, timeout=1.875)
+    assert (one.statistics().timed_out, one.statistics().neutral) == (1, 1)
+
+
+async def test_a_probe_granted_to_a_caller_that_has_gone_is_given_back():
+    one = guard("d", PLAIN)
+    loop = asyncio.get_running_loop()
+    holder = asyncio.create_task(one.call(asyncio.sleep, 3.0))
+    await asyncio.sleep(0.5)
+    one.breaker.force_open(loop.time(), for_=1.0)
+    await asyncio.sleep(1.5)
+    gone = asyncio.create_task(one.call(hang))
+    await asyncio.sleep(0.25)
+    assert one.statistics().waiting == 1
+    loop.call_at(3.0, loop.call_soon, gone.cancel)  # in the pass after the grant, before its task wakes
+    await asyncio.wait([gone, holder])
+    assert one.breaker.statistics(loop.time()).probes == 0
+    assert str(one.breaker.state) in {"open", "half_open"}
+    assert await one.call(asyncio.sleep, 0.25, "a probe") == "a probe"
+    assert str(one.breaker.state) == "closed"
+
+
+async def test_a_probe_that_waits_its_turn_is_given_back_when_granted_and_cancelled_at_once():
+    one = guard("d", PLAIN)
+    loop = asyncio.get_running_loop()
+    assert one.bulkhead.try_acquire(0.0) or one.bind() is None
+    one.bind()
+    one.breaker.force_open(0.0, for_=0.0)
+    gone = asyncio.create_task(one.call(hang))
+    await asyncio.sleep(0.25)
+    assert one.statistics().waiting == 1
+    one.bulkhead.release(loop.time())
+    assert one.breaker.statistics(loop.time()).probes == 1
+    gone.cancel()
+    await asyncio.wait([gone])
+    assert one.breaker.statistics(loop.time()).probes == 0
+    assert one.statistics().in_use == 0
+    assert await one.call(asyncio.sleep, 0.0, "a probe") == "a probe"
+
+
+async def test_streams_earn_retries_as_calls_do():
+    one = guard("d", PLAIN)
+
+    async def source():
+        yield 1
+
+    for _ in range(3):
+        async with one.stream(source) as items:
+            assert [item async for item in items] == [1]
+    await one.call(asyncio.sleep, 0.0)
+    assert (one.statistics().calls, one.statistics().attempts, one.statistics().ok) == (4, 4, 4)
+
+
+class Source:
+    """An iterator that is no generator, and counts its closings."""
+
+    def __init__(self, items=(), error=None):
+        self.items, self.error, self.closed = list(items), error, 0
+
+    def __aiter__(self):
+        return self
+
+    async def __anext__(self):
+        await asyncio.sleep(0.5)
+        if self.items:
+            return self.items.pop(0)
+        raise self.error or StopAsyncIteration
+
+    async def aclose(self):
+        self.closed += 1
+
+
+async def test_a_source_is_closed_once_whatever_its_end():
+    one = guard("d", replace(PLAIN, breaker=None))
+    whole, broken, left = Source([1, 2]), Source([1], ConnectionResetError()), Source([1, 2])
+    async with one.stream(lambda: whole) as items:
+        assert [item async for item in items] == [1, 2]
+        assert whole.closed == 1  # at its end already
+    with pytest.raises(ConnectionResetError):
+        async with one.stream(lambda: broken) as items:
+            async for _ in items:
+                pass
+    async with one.stream(lambda: left) as items:
+        async for _ in items:
+            break
+    assert (whole.closed, broken.closed, left.closed) == (1, 1, 1)
+
+
+async def test_a_stream_gives_one_sample_of_its_first_content():
+    one = guard("d", PLAIN)
+    async with one.stream(lambda: Source([1, 2, 3])) as items:
+        async for _ in items:
+            pass
+    one.latency.refresh(0.0)
+    histogram = one.latency.histogram
+    assert (histogram.samples, histogram.longest()) == (1, pytest.approx(0.5, rel=0.02))
+    assert not histogram.cut
+
+
+@pytest.mark.parametrize("value", [2.0**14 - 1, 2.0**14, 20_000.0, 1e9, float("inf")])
+def test_the_longest_times_share_a_bucket(value):
+    histogram = LatencyHistogram()
+    histogram.record(value, 0.0)
+    histogram.record_many([value], 0.0)
+    assert histogram.quantile(0.5) == 16_256.0
+    assert histogram.count(0.0) == 2.0
+
+
+def test_what_is_slow_by_nature_or_shortened_may_reach_the_hard_cap():
+    for nature, shortened, most in ((True, None, 40.0), (False, 1.5, 15.0), (False, None, 10.0), (True, 3.0, 30.0)):
+        latency = AdaptiveTimeout(AdaptiveTimeoutPolicy(floor=0.1, cap=10.0, hard_cap=40.0, slow_by_nature=nature))
+        for _ in range(40):
+            latency.record(5.0, 0.0)
+        latency.shorten(shortened)
+        assert latency.limit(size=10.0) == pytest.approx(most)
+
+
+async def test_idle_threads_end_by_themselves(monkeypatch):
+    monkeypatch.setattr(threads, "_IDLE", 0.02)
+    one = Kernel().guard("idle", PLAIN)
+    assert await one.call_sync(int) == 0
+
+    def until_it_has_ended():
+        while one.threads.threads:
+            pass
+
+    await asyncio.to_thread(until_it_has_ended)
+    assert repr(one.threads) == "<ThreadLane idle threads=0 idle=0>"
+    assert await one.call_sync(int) == 0
+    await asyncio.to_thread(until_it_has_ended)
+
+
+@pytest.mark.parametrize("value", [5000.0, 8192.0, 10_000.0, 16_000.0])
+def test_hours_are_known_as_exactly_as_seconds(value):
+    histogram = LatencyHistogram()
+    histogram.record(value, 0.0)
+    histogram.record_many([value], 0.0)
+    histogram.record_censored(value, 0.0)
+    assert histogram.quantile(0.5) == pytest.approx(value, rel=0.017)
+
+
+async def test_a_refused_probe_costs_no_permit_and_says_when_to_come_back():
+    one = guard("d", replace(PLAIN, bulkhead=BulkheadPolicy(permits=3, queue=0)))
+    loop = asyncio.get_running_loop()
+    one.bind()
+    one.breaker.force_open(0.0, for_=0.0)
+    probe = asyncio.create_task(one.call(asyncio.sleep, 1.0))
+    await asyncio.sleep(0.5)
+    with pytest.raises(BreakerOpen) as refused:
+        await one.call(hang)
+    assert refused.value.retry_after == min(one.policy.breaker.open_for, 29.5)
+    assert (one.statistics().in_use, loop.time()) == (1, 0.5)
+    await probe
