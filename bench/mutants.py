@@ -38,6 +38,7 @@ K, P = "tests/kernel/test_", "tests/properties/test_"
 WHOLE = (
     K + "guard.py",
     K + "seeing.py",
+    K + "small_print.py",
     "tests/composition/test_pairs.py",
     "tests/issues/test_starts_in_time.py",
     "tests/cancellation/test_guarded_call.py",

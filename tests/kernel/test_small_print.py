@@ -250,3 +250,19 @@ async def test_a_refused_probe_costs_no_permit_and_says_when_to_come_back():
     assert refused.value.retry_after == min(one.policy.breaker.open_for, 29.5)
     assert (one.statistics().in_use, loop.time()) == (1, 0.5)
     await probe
+
+
+@pytest.mark.parametrize(("error", "counted"), [(None, "ok"), (ConnectionResetError(), "failed")])
+async def test_what_comes_at_the_very_instant_of_the_limit_is_in_time(error, counted):
+    loop = asyncio.get_running_loop()
+    answer = loop.create_future()
+    loop.call_at(2.0, answer.set_exception, error) if error else loop.call_at(2.0, answer.set_result, "value")
+    one = guard("d", replace(PLAIN, attempt_timeout=2.0))
+
+    async def callee():
+        return await answer
+
+    ended = await asyncio.gather(one.call(callee), return_exceptions=True)
+    assert ended == [error or "value"]
+    figures = one.statistics()
+    assert (figures.ok, figures.failed, figures.neutral) == (counted == "ok", counted == "failed", 0)
