@@ -15,6 +15,7 @@ from failsoft.kernel.latency import LatencyHistogram
 from failsoft.kernel.policy import Policy
 from failsoft.kernel.retry import RetryPolicy
 from failsoft.kernel.timeout import AdaptiveTimeout, AdaptiveTimeoutPolicy
+from failsoft.testing.clock import virtual_loop
 
 PLAIN = Policy(
     call_timeout=None,
@@ -252,17 +253,21 @@ async def test_a_refused_probe_costs_no_permit_and_says_when_to_come_back():
     await probe
 
 
-@pytest.mark.parametrize(("error", "counted"), [(None, "ok"), (ConnectionResetError(), "failed")])
-async def test_what_comes_at_the_very_instant_of_the_limit_is_in_time(error, counted):
-    loop = asyncio.get_running_loop()
-    answer = loop.create_future()
-    loop.call_at(2.0, answer.set_exception, error) if error else loop.call_at(2.0, answer.set_result, "value")
+@pytest.mark.parametrize(
+    ("seconds", "error", "counted"),
+    [(2.0, None, "ok"), (2.0, ConnectionResetError(), "failed"), (2.125, ConnectionResetError(), "neutral")],
+)
+async def test_what_comes_at_the_very_instant_of_the_limit_is_in_time(seconds, error, counted):
     one = guard("d", replace(PLAIN, attempt_timeout=2.0))
 
     async def callee():
-        return await answer
+        virtual_loop().stall(seconds)  # so that no alarm can come in between
+        if error is not None:
+            raise error
+        return "value"
 
     ended = await asyncio.gather(one.call(callee), return_exceptions=True)
     assert ended == [error or "value"]
     figures = one.statistics()
-    assert (figures.ok, figures.failed, figures.neutral) == (counted == "ok", counted == "failed", 0)
+    assert {"ok": figures.ok, "failed": figures.failed, "neutral": figures.neutral}[counted] == 1
+    assert figures.attempts == figures.ok + figures.failed + figures.neutral == 1
