@@ -30,7 +30,7 @@ def violations(n, seed):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_every_invariant_holds(seed):
-    worlds = violations(200, seed)
+    worlds = violations(150, seed)
     assert dict(worlds.violations) == dict.fromkeys(bench.INVARIANTS, 0), worlds.worst
     assert len(worlds.seen) > 20  # of everything that can happen, something did
 

@@ -62,6 +62,7 @@ def both(samples, half_life):
     return histogram, naive, now
 
 
+@settings(max_examples=40)
 @given(SAMPLES, st.sampled_from([5.0, 150.0]), st.floats(0.0, 100.0), st.booleans())
 def test_the_weighted_number_of_samples_is_that_of_a_list(samples, half_life, later, censored):
     histogram, naive, now = both(samples, half_life)
@@ -72,6 +73,7 @@ def test_the_weighted_number_of_samples_is_that_of_a_list(samples, half_life, la
     assert histogram.longest() == longest
 
 
+@settings(max_examples=40)
 @given(SAMPLES, st.sampled_from([0.1, 0.5, 0.95]), st.booleans())
 def test_quantiles_are_those_of_a_list_of_all_samples(samples, q, censored):
     samples = [(value, cut, 0.0) for value, cut, _ in samples]  # of one weight: no rounding decides
@@ -80,6 +82,7 @@ def test_quantiles_are_those_of_a_list_of_all_samples(samples, q, censored):
     assert histogram.quantiles([q, 1.0], censored=censored)[0] == histogram.quantile(q, censored=censored)
 
 
+@settings(max_examples=40)
 @given(SAMPLES, SAMPLES, st.floats(0.0, 50.0))
 def test_merging_is_having_seen_both(first, second, later):
     one, naive, now = both(first, 150.0)
@@ -93,6 +96,7 @@ def test_merging_is_having_seen_both(first, second, later):
     assert one.longest() == max(bucketed(value) for value, *_ in first + second)
 
 
+@settings(max_examples=40)
 @given(SAMPLES, st.floats(0.0, 50.0))
 def test_written_down_and_read_back_it_is_the_same(samples, later):
     one, _, now = both(samples, 150.0)
@@ -136,7 +140,7 @@ def test_bad_data_is_refused():
 # --- limits ----------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(
     st.lists(st.floats(0.01, 30.0), min_size=1, max_size=120),
     st.builds(
