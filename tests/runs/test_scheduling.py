@@ -5,11 +5,18 @@ import asyncio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.runs.worlds import app, plan, task
+from tests.runs.worlds import agent, app, plan, task
 
+from failsoft.base.outcomes import Outcome, Provenance
+from failsoft.kernel.guard import Kernel
+from failsoft.runs.crew import Crew
+from failsoft.runs.progress import History
+from failsoft.runs.runners import ToolRunner
+from failsoft.runs.scheduler import Scheduler
 from failsoft.runs.state import RunState
 from failsoft.tools.python import tool
 from failsoft.tools.registry import Alternate, Default, ToolContext
+from failsoft.tools.stale import StaleResults
 
 
 async def ask(the_app, **options):
@@ -456,3 +463,60 @@ async def test_every_task_has_one_outcome_in_the_order_of_needs_never_wider_than
     assert len(terminal) == 1
     assert events[-1].kind == terminal[0]
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
+
+
+# --- going on after a restart ----------------------------------------------------------------------------------------
+
+
+async def scheduled(made, finished, *, tools=None, events=None):
+    """A scheduler alone, as a restarted run uses it; returns it when it is done."""
+    loop = asyncio.get_running_loop()
+    kernel, history = Kernel(), History()
+    registry = tools or agent(made).tools
+    crew = Crew(loop)
+    scheduler = Scheduler(
+        made,
+        run="r",
+        tenant=None,
+        runners={"tool": ToolRunner(registry, kernel, StaleResults(loop.time), history)},
+        history=history,
+        crew=crew,
+        emit=lambda kind, one, data: None if events is None else events.append((kind, one)),
+        began=loop.time(),
+        cut=loop.time() + 8,
+        finished=finished,
+    )
+    scheduler.start()
+    await scheduler.done
+    await kernel.aclose()
+    return scheduler
+
+
+def served(value, **marks):
+    return Outcome(value, Provenance(**{"requested": "work", "served": "work", **marks}))
+
+
+async def test_what_had_finished_before_is_not_run_again_and_nothing_is_told_of_it():
+    made = plan(
+        task("a", "broken"),
+        task("b", needs=["a"], value=2),
+        task("c", "join", ["a", "b"], parts=[{"$from": "a"}, {"$from": "b"}]),
+    )
+    events: list = []
+    scheduler = await scheduled(made, {"a": served("kept")}, events=events)
+    assert scheduler.outcomes["c"].value == ["kept", 2]
+    assert scheduler.result("a").status == "completed"
+    assert {one for _, one in events if one} == {"b", "c"}
+
+
+async def test_what_had_failed_or_been_skipped_before_stays_so_and_its_dependants_say_why():
+    nothing = served(None, served=None, rung="skipped", reason="tool_failed", equivalent=False)
+    made = plan(task("a", "work"), task("b", needs=["a"]), task("c", value=3))
+    scheduler = await scheduled(made, {"a": nothing})
+    assert [one.status for one in scheduler.results()] == ["failed", "skipped", "completed"]
+
+
+async def test_a_run_whose_tasks_have_all_finished_has_nothing_to_do():
+    made = plan(task("a", "broken"), task("b", "broken", needs=["a"]))
+    scheduler = await scheduled(made, {"a": served(1), "b": served(2, age=4.0)})
+    assert [one.status for one in scheduler.results()] == ["completed", "degraded"]

@@ -85,7 +85,11 @@ class _Task:
 
 
 class Scheduler:
-    """Runs one plan. ``start()`` it in the context whose labels the tasks are to inherit, then await ``done``."""
+    """Runs one plan. ``start()`` it in the context whose labels the tasks are to inherit, then await ``done``.
+
+    ``finished`` are outcomes by task id of tasks that ended before (a run that goes on after a restart): they are not
+    run again and no event tells of them.
+    """
 
     def __init__(
         self,
@@ -103,8 +107,10 @@ class Scheduler:
         fast: bool = False,
         patience: float = PATIENCE,
         last_patience: float = PATIENCE,
+        finished: Mapping[str, Outcome[Any]] | None = None,
     ) -> None:
         self.plan = plan
+        self._finished = finished or {}
         self.progress = Progress(plan, history)
         self._run = run
         self._tenant = tenant
@@ -160,9 +166,32 @@ class Scheduler:
         now = self._loop.time()
         self._arm(Timer(max(self._cut, now), owner, self._at_cut))
         for task in self._tasks.values():
-            if task.waiting_for == 0:
+            if (before := self._finished.get(task.spec.id)) is not None:
+                self._take_over(task, before)
+            elif task.waiting_for == 0:
                 self._push(task)
         self._pump()
+
+    def _take_over(self, task: _Task, outcome: Outcome[Any]) -> None:
+        """A task that ended before a restart: its outcome stands, and nothing is told of it again."""
+        served = outcome.provenance.served is not None
+        if served:
+            task.status = "degraded" if outcome.degraded else "completed"
+        else:
+            task.status = "failed" if outcome.provenance.attempts else "skipped"
+        self._note(task, outcome)
+
+    def _note(self, task: _Task, outcome: Outcome[Any]) -> None:
+        """A task has its outcome; its dependants are looked at by the pump."""
+        task.outcome = outcome
+        self._open -= 1
+        self.progress.ended(task.spec.id)
+        if outcome.provenance.served is None:
+            self._nothing.add(task.spec.id)
+        else:
+            self._values[task.spec.id] = outcome.value
+        if task.dependants:
+            self._settled.append(task)
 
     def _arm(self, timer: Timer) -> None:
         self._timers.append(timer)
@@ -380,18 +409,12 @@ class Scheduler:
             return spec.tool
 
     def _settle(self, task: _Task, status: TaskStatus, outcome: Outcome[Any]) -> None:
-        """The one outcome of a task; its dependants are looked at by the pump."""
+        """The one outcome of a task, told."""
         now = self._loop.time()
-        task.outcome = outcome
         task.status = status
         task.ended = now
-        self._open -= 1
-        self.progress.ended(task.spec.id)
+        self._note(task, outcome)
         provenance = outcome.provenance
-        if provenance.served is None:
-            self._nothing.add(task.spec.id)
-        else:
-            self._values[task.spec.id] = outcome.value
         self._emit(
             "task.finished",
             task.spec.id,
@@ -407,8 +430,6 @@ class Scheduler:
         )
         if now >= self._next_eta or self._open == 0:
             self._estimate(now)
-        if task.dependants:
-            self._settled.append(task)
 
     def _release(self, task: _Task) -> None:
         """Dependants of a settled task: ready, or skipped because they cannot do without it."""
