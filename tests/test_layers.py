@@ -11,6 +11,7 @@ ROOT = Path(__file__).parents[1]
 LAYERS = [
     "base",
     "kernel",
+    "transports",
     "tools",
     "stores",
     "telemetry",

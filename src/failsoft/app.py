@@ -124,8 +124,8 @@ class App:
     def _made_gateway(self) -> Gateway | None:
         if not (self.settings.models or self.settings.keys):
             return None
-        from failsoft.models.aiohttp_transport import AiohttpTransport
         from failsoft.models.gateway import Gateway
+        from failsoft.transports.aiohttp_transport import AiohttpTransport
 
         self._transport = AiohttpTransport(connections=self.settings.gateway.connections)
         return Gateway(self.settings.aliases(), self.kernel, self._transport, sources=self.sources)

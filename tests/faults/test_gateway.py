@@ -12,13 +12,13 @@ from failsoft.kernel.deadline import deadline_scope
 from failsoft.kernel.guard import Kernel
 from failsoft.kernel.policy import preset
 from failsoft.kernel.retry import RetryPolicy
-from failsoft.models.aiohttp_transport import AiohttpTransport
 from failsoft.models.assembly import Assembler
 from failsoft.models.chat_request import ChatRequest
 from failsoft.models.gateway import Gateway
 from failsoft.models.limits import ModelLimits
 from failsoft.models.routes import Alias, Route
 from failsoft.testing.upstream import ANSWER, FAULTS, FakeUpstream
+from failsoft.transports.aiohttp_transport import AiohttpTransport
 
 LIMITS = ModelLimits(first_content=2.0, idle=2.0, total=10.0)
 POLICY = replace(preset("model"), retry=RetryPolicy(queries=0))

@@ -16,7 +16,6 @@ from failsoft.examples.analyst.toolset import make_tools
 from failsoft.kernel.deadline import deadline_scope
 from failsoft.kernel.guard import Kernel
 from failsoft.kernel.policy import preset
-from failsoft.models.aiohttp_transport import AiohttpTransport
 from failsoft.models.assembly import Assembler
 from failsoft.models.chunks import read_chunk
 from failsoft.models.hygiene import clean_json
@@ -24,6 +23,7 @@ from failsoft.runs.model_planner import ModelPlanner
 from failsoft.runs.plan import PlanLimits, check_plan
 from failsoft.runs.planner import PlanContext, PlanRequest
 from failsoft.tools.registry import ToolRegistry
+from failsoft.transports.aiohttp_transport import AiohttpTransport
 
 pytestmark = [pytest.mark.realtime, pytest.mark.timeout(1200)]
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 __all__ = [
+    "AddressRefused",
     "ApprovalConflict",
     "AttemptTimeout",
     "BadInput",
@@ -323,6 +324,12 @@ class BadInput(FailsoftError):
     type = "invalid_request"
     code = "bad_input"
     status = 400
+
+
+class AddressRefused(BadInput):
+    """A request would have gone to an address that its tool may not reach: loopback, a private network, metadata."""
+
+    code = "address_refused"
 
 
 class ConfigError(BadInput):

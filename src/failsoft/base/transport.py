@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol, runtime_checkable
 
+from failsoft.base.addresses import AddressRule
+
 __all__ = ["HttpRequest", "HttpResponse", "Transport"]
 
 
@@ -22,6 +24,8 @@ class HttpRequest:
 
     Redirects are not followed unless ``redirects`` is more than 0, the number allowed. ``connect``: seconds within
     which a new connection must stand; when it does not, that is a ``DownstreamUnavailable`` whose fault is ``timeout``.
+    ``addresses`` says which addresses may be connected to, at first and by redirect (None: any); it is asked about the
+    very address that is connected to, and what it refuses raises :class:`~failsoft.base.errors.AddressRefused`.
     """
 
     method: str
@@ -31,6 +35,7 @@ class HttpRequest:
     downstream: str = "default"
     redirects: int = 0
     connect: float | None = None
+    addresses: AddressRule | None = None
 
 
 class HttpResponse(Protocol):

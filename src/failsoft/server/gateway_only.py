@@ -10,7 +10,6 @@ import msgspec
 
 from failsoft.config.sections import Settings
 from failsoft.kernel.guard import Kernel
-from failsoft.models.aiohttp_transport import AiohttpTransport
 from failsoft.models.gateway import Gateway
 from failsoft.server.auth import KeyRing
 from failsoft.server.call_log import CallLog
@@ -19,6 +18,7 @@ from failsoft.server.listening import Listening, Readiness
 from failsoft.server.openai_api import OpenAIApi
 from failsoft.server.plain import Receive, Scope, Send, send_body
 from failsoft.server.refusals import error_body
+from failsoft.transports.aiohttp_transport import AiohttpTransport
 
 __all__ = ["gateway_server"]
 

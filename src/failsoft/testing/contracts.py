@@ -251,7 +251,7 @@ async def check_tool(tool: Tool, good: dict[str, Any], bad: dict[str, Any]) -> A
 
 
 async def check_transport(transport: Transport, url: str) -> None:
-    """What every transport must do with the server at `url`, see ``tests/models/test_transport.py`` for one.
+    """What every transport must do with the server at `url`; ``tests/transports/test_aiohttp_transport.py`` has one.
 
     ``/echo`` answers 200 with method and body, ``/status/503`` that status, ``/redirect`` a 302, ``/large`` 100 000
     bytes, ``/cut`` fewer bytes than announced.

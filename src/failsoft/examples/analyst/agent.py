@@ -101,8 +101,8 @@ async def _model_planner(settings: Settings, sources: Sources, stack: contextlib
     base_url = settings.model.base_url
     if base_url is None or settings.run.planner == "rules":
         return None
-    from failsoft.models.aiohttp_transport import AiohttpTransport
     from failsoft.runs.model_planner import ModelPlanner
+    from failsoft.transports.aiohttp_transport import AiohttpTransport
 
     transport = AiohttpTransport()
     stack.push_async_callback(transport.aclose)

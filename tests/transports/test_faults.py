@@ -11,8 +11,8 @@ from aiohttp.client_reqrep import ConnectionKey
 
 from failsoft.base.errors import DownstreamUnavailable
 from failsoft.base.transport import HttpRequest
-from failsoft.models.aiohttp_transport import AiohttpTransport, _fault
 from failsoft.models.failures import read_failure
+from failsoft.transports.aiohttp_transport import AiohttpTransport, _fault
 
 
 @asynccontextmanager

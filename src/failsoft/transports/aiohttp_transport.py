@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import socket
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
-from functools import lru_cache
-from typing import Final
+from functools import lru_cache, partial
+from typing import Any, Final
 
 import aiohttp
 
-from failsoft.base.errors import DownstreamUnavailable, MalformedResult, StreamCut
+from failsoft.base.addresses import AddressRule
+from failsoft.base.errors import AddressRefused, DownstreamUnavailable, MalformedResult, StreamCut
 from failsoft.base.transport import HttpRequest, HttpResponse
+from failsoft.transports.names import LookUp, Names
 
 __all__ = ["AiohttpTransport"]
 
@@ -54,6 +57,15 @@ def _fault(error: BaseException) -> str:
             break
         below = below.__cause__
     return "unreachable"
+
+
+def _allowed_socket(rule: AddressRule, info: tuple[Any, ...]) -> socket.socket:
+    """A socket for an address about to be connected to: the last place where it can be refused, and the surest."""
+    family, kind, protocol, _, address = info
+    refusal = rule.refusal(str(address[0]))
+    if refusal is not None:
+        raise AddressRefused(f"{address[0]} is {refusal}")
+    return socket.socket(family, kind, protocol)
 
 
 class _Response:
@@ -98,25 +110,38 @@ class _Response:
 class AiohttpTransport:
     """Keeps at most ``connections`` connections per downstream; made sessions belong to the running loop.
 
-    ``trust_env`` obeys the proxy variables of the environment.
+    ``trust_env`` obeys the proxy variables of the environment, but for requests with an address rule: through a proxy
+    nobody here knows where they end. ``look_up`` resolves names in place of the system.
     """
 
-    def __init__(self, *, connections: int = 100, keepalive: float = 30.0, trust_env: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        connections: int = 100,
+        keepalive: float = 30.0,
+        trust_env: bool = False,
+        look_up: LookUp | None = None,
+    ) -> None:
+        self._look_up = look_up
         self._connections = connections
         self._keepalive = keepalive
         self._trust_env = trust_env
-        self._sessions: dict[str, aiohttp.ClientSession] = {}
+        self._sessions: dict[tuple[str, AddressRule | None], aiohttp.ClientSession] = {}
         self._closed = False
 
-    def _session(self, downstream: str) -> aiohttp.ClientSession:
-        session = self._sessions.get(downstream)
+    def _session(self, downstream: str, rule: AddressRule | None) -> aiohttp.ClientSession:
+        session = self._sessions.get((downstream, rule))
         if session is None or session.closed:
-            session = self._sessions[downstream] = aiohttp.ClientSession(
+            session = self._sessions[downstream, rule] = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(
-                    limit=self._connections, limit_per_host=self._connections, keepalive_timeout=self._keepalive
+                    limit=self._connections,
+                    limit_per_host=self._connections,
+                    keepalive_timeout=self._keepalive,
+                    resolver=Names(rule, self._look_up),
+                    socket_factory=None if rule is None else partial(_allowed_socket, rule),
                 ),
                 timeout=_NO_TIMEOUT,
-                trust_env=self._trust_env,
+                trust_env=self._trust_env and rule is None,
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
         return session
@@ -127,7 +152,7 @@ class AiohttpTransport:
         if self._closed:
             raise RuntimeError("the transport is closed")
         try:
-            response = await self._session(request.downstream).request(
+            response = await self._session(request.downstream, request.addresses).request(
                 request.method,
                 request.url,
                 headers=dict(request.headers),
@@ -162,4 +187,4 @@ class AiohttpTransport:
             await asyncio.sleep(0)  # transports close in the loop's next pass
 
     def __repr__(self) -> str:
-        return f"<AiohttpTransport pools={list(self._sessions)}>"
+        return f"<AiohttpTransport pools={[downstream for downstream, _ in self._sessions]}>"

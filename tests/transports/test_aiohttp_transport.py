@@ -7,9 +7,9 @@ import pytest
 
 from failsoft.base.errors import DownstreamUnavailable
 from failsoft.base.transport import HttpRequest, Transport
-from failsoft.models.aiohttp_transport import AiohttpTransport
 from failsoft.testing.contracts import check_transport
 from failsoft.testing.fakes import FakeTransport
+from failsoft.transports.aiohttp_transport import AiohttpTransport
 
 pytestmark = pytest.mark.realtime
 

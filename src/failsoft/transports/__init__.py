@@ -1,0 +1,1 @@
+"""What carries requests out of the process: the HTTP port by aiohttp, name look-ups that cannot hang the rest."""
