@@ -32,12 +32,14 @@ from failsoft.kernel.watchdog import LoopWatchdog
 from failsoft.runs.agents import Agent, AgentRegistry
 from failsoft.runs.crew import Crew, Orphan, within
 from failsoft.runs.doors import Doors
+from failsoft.runs.handle import RunHandle
 from failsoft.runs.limits import Grace, RunLimits, RunParts
 from failsoft.runs.progress import History
 from failsoft.runs.recorder import Recorder, RecorderStatistics
 from failsoft.runs.result import RunRequest, RunResult, readable
-from failsoft.runs.run import Run, RunHandle, body_hash
+from failsoft.runs.run import Run, body_hash
 from failsoft.runs.runners import TaskRunner
+from failsoft.runs.sessions import Sessions
 from failsoft.stores.memory import MemoryStore
 from failsoft.stores.protocols import RunStore
 from failsoft.tools.stale import StaleResults
@@ -95,6 +97,7 @@ class App:
         self._own_store = isinstance(store, str)
         self.store: RunStore | None = None if store == "off" else MemoryStore() if store == "memory" else store
         self.history = History()
+        self.sessions = Sessions()
         self._runners = runners
         self._grace = Grace()
         self._node = f"{socket.gethostname()}:{os.getpid()}"
@@ -162,6 +165,7 @@ class App:
             store=self.store,
             recorder=self._recorder,
             runners=self._runners,
+            sessions=self.sessions,
         )
         return self
 
@@ -344,6 +348,10 @@ class App:
     def runs(self) -> list[RunHandle]:
         """The runs that are running now."""
         return [RunHandle(run) for run in self._active.values()]
+
+    def known_runs(self) -> list[RunHandle]:
+        """The runs that are running now or have ended not long ago, oldest first within each."""
+        return [RunHandle(run) for kept in (self._remembered, self._active) for run in kept.values()]
 
     # --- views -----------------------------------------------------------------------------------------------------
 

@@ -12,9 +12,9 @@ from tests.runs.worlds import app, plan, task
 from failsoft.base.errors import BreakerOpen, IdempotencyConflict
 from failsoft.base.events import EventBus
 from failsoft.runs.answer import Answer
+from failsoft.runs.handle import RunHandle
 from failsoft.runs.plan import Plan
 from failsoft.runs.result import RunRequest
-from failsoft.runs.run import RunHandle
 from failsoft.testing.fakes import FakePlanner, FakeStore, ignore_cancellation
 from failsoft.tools.python import tool
 from failsoft.tools.registry import Default

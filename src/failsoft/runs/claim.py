@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from failsoft.base.errors import FailsoftError, StoreConflict
+from failsoft.base.errors import FailsoftError, StoreConflict, StoreError
 from failsoft.runs.crew import within
 from failsoft.runs.limits import RunParts
 from failsoft.stores.protocols import RunRecord, RunStore, StoredRun
@@ -42,12 +42,13 @@ class Claimed:
     ended: StoredRun | None = None
 
 
-async def claim(record: RunRecord, store: RunStore, parts: RunParts, *, cut: float) -> Claimed:
-    """Claims the record's key by `cut` (loop time) at the latest.
+async def claim(record: RunRecord, store: RunStore, parts: RunParts, *, cut: float, certain: bool = False) -> Claimed:
+    """Claims the record's key, if it has one, by `cut` (loop time) at the latest.
 
     A key's run that runs elsewhere is waited for; one whose time was over long ago without an end was lost with its
     process and is taken over. Raises :class:`~failsoft.base.errors.IdempotencyConflict` when the body differs, and
-    :class:`RunElsewhere`. What the store raises is noted with the recorder, and the run is a new one.
+    :class:`RunElsewhere`. What the store raises is noted with the recorder, and the run is a new one; when it must be
+    `certain` that the run is written, it is raised as a :class:`~failsoft.base.errors.StoreError`.
     """
     loop = asyncio.get_running_loop()
 
@@ -106,9 +107,15 @@ async def claim(record: RunRecord, store: RunStore, parts: RunParts, *, cut: flo
     except FailsoftError as error:
         if error.type == "conflict":
             raise
-        assert parts.recorder is not None
-        parts.recorder.note(record.run, error)
+        _note(record.run, error, parts, certain=certain)
     except Exception as error:  # noqa: BLE001 - whatever a store raises costs no run its answer
-        assert parts.recorder is not None
-        parts.recorder.note(record.run, error)
+        _note(record.run, error, parts, certain=certain)
     return mine
+
+
+def _note(run: str, error: Exception, parts: RunParts, *, certain: bool) -> None:
+    assert parts.recorder is not None
+    mapped = parts.recorder.note(run, error)
+    if certain:
+        text = f"the run could not be written to the store, so it is not accepted: {mapped.message}"
+        raise StoreError(text, run_id=run, retry_after=1.0) from error

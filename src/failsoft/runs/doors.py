@@ -2,7 +2,7 @@
 request.
 
 What counts is a run that could not even degrade: one that ended as ``failed`` for a reason on our side or behind us.
-A degraded answer, the caller's mistake, a refused plan and a cancellation do not.
+A degraded answer, the caller's mistake, a refused plan, a store that fails and a cancellation do not.
 """
 
 from __future__ import annotations
@@ -91,6 +91,6 @@ class Doors:
 def _counts(state: RunState, error: FailsoftError | None) -> str:
     if state in {RunState.COMPLETED, RunState.DEGRADED}:
         return Counts.OK
-    if state is RunState.FAILED and (error is None or error.status >= 500):
+    if state is RunState.FAILED and (error is None or (error.status >= 500 and error.type != "store_error")):
         return Counts.TIMEOUT if isinstance(error, TimeoutExceeded) else Counts.FAILED
     return Counts.NEUTRAL

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from failsoft.base.clock import Sources
 from failsoft.base.events import EventBus
@@ -13,6 +13,7 @@ from failsoft.runs.crew import PATIENCE, Crew
 from failsoft.runs.progress import History
 from failsoft.runs.recorder import Recorder
 from failsoft.runs.runners import TaskRunner
+from failsoft.runs.sessions import Sessions
 from failsoft.stores.protocols import RunStore
 from failsoft.tools.stale import StaleResults
 
@@ -94,3 +95,4 @@ class RunParts:
     store: RunStore | None = None
     recorder: Recorder | None = None
     runners: Mapping[str, TaskRunner] | None = None
+    sessions: Sessions = field(default_factory=Sessions)

@@ -29,7 +29,8 @@ class RunRequest:
     ``budget_ms`` is the client's whole patience in milliseconds, None for the agent's or the platform's default;
     ``spent_ms`` of it went by before the request got here. ``mode`` is ``fast`` (optional tasks are left out) or
     ``deep``. The same ``idempotency_key`` of the same tenant gives the same run. ``language`` is found from the input
-    when None.
+    when None. A run of a ``session_id`` is told what was said in it before, unless it brings its own ``history``. A
+    ``background`` run is written to the store before it is accepted, and outlives its process.
     """
 
     input: str
@@ -43,6 +44,7 @@ class RunRequest:
     language: Language | None = None
     history: tuple[Message, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    background: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data, without the history."""
@@ -55,6 +57,7 @@ class RunRequest:
             "tenant": self.tenant,
             "language": self.language,
             "metadata": dict(self.metadata),
+            "background": self.background,
         }
 
 

@@ -10,14 +10,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable
-from itertools import islice
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from failsoft.base.errors import (
     FailsoftError,
     InternalError,
     RunCancelled,
+    StoreError,
 )
 from failsoft.base.events import Event
 from failsoft.kernel.breaker import Admission
@@ -25,18 +26,19 @@ from failsoft.kernel.classify import as_error
 from failsoft.runs.agents import Agent
 from failsoft.runs.answer import Answer, Parts, build, shortfalls
 from failsoft.runs.claim import claim
+from failsoft.runs.crew import within
 from failsoft.runs.limits import RunParts
 from failsoft.runs.plan import Plan
 from failsoft.runs.planner import PlanFailure, PlanRequest, language_of
 from failsoft.runs.planning import make_plan
-from failsoft.runs.progress import ProgressReport
 from failsoft.runs.result import RunRequest, RunResult, TaskResult
 from failsoft.runs.runners import TaskRunner, ToolRunner
 from failsoft.runs.scheduler import Scheduler
+from failsoft.runs.sessions import TURNS, Turn, messages_of, turn_of
 from failsoft.runs.state import RunState, StateCell
 from failsoft.stores.protocols import CreateRun, FinishRun, FinishTask, RunRecord, SaveSnapshot, StoredRun, TaskRecord
 
-__all__ = ["Run", "RunHandle", "body_hash"]
+__all__ = ["Run", "body_hash"]
 
 _log = logging.getLogger(__name__)
 
@@ -45,7 +47,7 @@ _LOG: Final = 10_000
 
 
 class Run:
-    """One run; made and started by the app, seen from outside through its :class:`RunHandle`."""
+    """One run; made and started by the app, seen from outside through its :class:`~failsoft.runs.handle.RunHandle`."""
 
     def __init__(self, run_id: str, request: RunRequest, agent: Agent, budget: float, parts: RunParts) -> None:
         self.id = run_id
@@ -71,10 +73,11 @@ class Run:
         self._loop = asyncio.get_running_loop()
         self.began = self._loop.time() - request.spent_ms / 1000
         self.deadline = self.began + budget
+        self.created = parts.sources.wall()
         self.cut = self.deadline - parts.grace.of(budget, parts.limits)
         self.was_cut = False
         self._seq = 0
-        self._watchers: list[asyncio.Future[None]] = []
+        self._watchers: dict[asyncio.Future[None], None] = {}
         self._failures: list[dict[str, Any]] = []
         self._stages: dict[str, float] = {}
         self._plan_data: dict[str, Any] | None = None
@@ -112,7 +115,7 @@ class Run:
             except BaseException:  # noqa: BLE001 - a listener that raises CancelledError or SystemExit breaks no run
                 parts.bus.errors += 1
         if self._watchers:
-            watchers, self._watchers = self._watchers, []
+            watchers, self._watchers = self._watchers, {}
             for watcher in watchers:
                 if not watcher.done():
                     watcher.set_result(None)
@@ -171,6 +174,7 @@ class Run:
         """Takes the run to its end. Ends itself; raises nothing but a cancellation from outside."""
         try:
             await self._accept()
+            await self._remember()
             await self._make_plan()
             await self._dispatch()
             self._aggregate()
@@ -189,10 +193,13 @@ class Run:
                 self.scheduler.cancel()
 
     async def _accept(self) -> None:
-        """Received; written before going on only when the caller gave an idempotency key."""
+        """Received; written before going on only for a background run and when there is an idempotency key."""
         parts = self._parts
-        if self.request.idempotency_key is not None and parts.store is not None and parts.recorder is not None:
-            claimed = await claim(self._record(), parts.store, parts, cut=self.cut)
+        background = self.request.background
+        if background and parts.store is None:
+            raise StoreError("background runs need a store, and there is none", param="background")
+        if (background or self.request.idempotency_key is not None) and parts.store is not None:
+            claimed = await claim(self._record(), parts.store, parts, cut=self.cut, certain=background)
             if claimed.run != self.id:
                 before, self.id, self.epoch = self.id, claimed.run, claimed.epoch
                 if self.on_rename is not None:
@@ -205,7 +212,7 @@ class Run:
     def _receive(self) -> None:
         """The first event. A run without a key is written behind, like everything else about it."""
         self.accepted.set()
-        if self._recorder is not None and self.request.idempotency_key is None:
+        if self._recorder is not None and self.request.idempotency_key is None and not self.request.background:
             record = self._record()
             self._recorder.put(lambda: CreateRun(record))
         received = {"agent": self.agent.name, "budget_ms": round(self.budget * 1000, 3), "input": self.request.input}
@@ -217,14 +224,37 @@ class Run:
             run=self.id,
             agent=self.agent.name,
             request=self.request.to_dict(),
-            created=parts.sources.wall(),
+            created=self.created,
             budget=self.budget,
             node=parts.node,
             tenant=self.request.tenant,
             session=self.request.session_id,
+            background=self.request.background,
             idempotency_key=self.request.idempotency_key,
             body_hash=body_hash(self.request),
         )
+
+    async def _remember(self) -> None:
+        """What was said in the session before, as far as memory and store know it in time."""
+        parts, session, tenant = self._parts, self.request.session_id, self.request.tenant
+        if session is None or self.request.history:
+            return
+        stored: Sequence[StoredRun] = ()
+        if parts.store is not None:
+            now = self._loop.time()
+            try:
+                stored = await within(
+                    parts.crew,
+                    parts.store.list_runs(tenant=tenant, session=session, limit=3 * TURNS),
+                    at=now + max(0.0, min(parts.limits.store_wait, (self.cut - now) / 4)),
+                    what="reading the session",
+                    patience=parts.limits.patience,
+                    run=self.id,
+                )
+            except Exception as error:  # noqa: BLE001 - whatever a store raises costs no run its answer
+                self.fail_part("session", error)
+        said = messages_of(map(turn_of, stored), parts.sessions.recent(tenant, session))
+        self._ask = replace(self._ask, history=said)
 
     def _replay(self, stored: StoredRun) -> None:
         """Ends as the run of the same key ended elsewhere, with nothing written again."""
@@ -390,6 +420,10 @@ class Run:
         if self._recorder is not None:
             run, epoch = self.id, self.epoch
             self._recorder.put(lambda: FinishRun(run, epoch, str(state), result.to_dict()))
+        session = self.request.session_id
+        if session is not None and result.answer is not None:
+            turn = Turn(self.id, self.created, str(state), self.request.input, result.answer, self.agent.name)
+            self._parts.sessions.add(self.request.tenant, session, turn)
         self.accepted.set()
         self.ended.set()
         if self.on_end is not None:
@@ -398,13 +432,12 @@ class Run:
     def watch(self) -> asyncio.Future[None]:
         """A future that is done at the next event."""
         watcher: asyncio.Future[None] = self._loop.create_future()
-        self._watchers.append(watcher)
+        self._watchers[watcher] = None
         return watcher
 
     def unwatch(self, watcher: asyncio.Future[None]) -> None:
         """Takes a watcher back."""
-        if watcher in self._watchers:
-            self._watchers.remove(watcher)
+        self._watchers.pop(watcher, None)
 
 
 def body_hash(request: RunRequest) -> str:
@@ -414,142 +447,3 @@ def body_hash(request: RunRequest) -> str:
 
     body = json.dumps([request.to_dict(), request.history], sort_keys=True, default=repr, ensure_ascii=False)
     return hashlib.sha256(body.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-class RunHandle:
-    """A run seen from outside: watch it, wait for it, cancel it. Stays valid after the run has ended."""
-
-    __slots__ = ("_run",)
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-
-    @property
-    def run_id(self) -> str:
-        """The run's id."""
-        return self._run.id
-
-    @property
-    def tenant(self) -> str | None:
-        """Whose run it is."""
-        return self._run.request.tenant
-
-    @property
-    def request(self) -> RunRequest:
-        """What was asked."""
-        return self._run.request
-
-    @property
-    def state(self) -> RunState:
-        """Where the run is now."""
-        return self._run.cell.value
-
-    @property
-    def done(self) -> bool:
-        """Whether it has ended."""
-        return self._run.cell.terminal
-
-    @property
-    def plan(self) -> Plan | None:
-        """The plan, once there is one."""
-        return self._run.plan
-
-    @property
-    def budget(self) -> float:
-        """The run's whole budget in seconds."""
-        return self._run.budget
-
-    def remaining(self) -> float:
-        """Seconds until the run's deadline, never negative."""
-        return max(0.0, self._run.deadline - asyncio.get_running_loop().time())
-
-    def tasks(self) -> tuple[TaskResult, ...]:
-        """Every task of the plan as it stands now."""
-        run = self._run
-        if run.result is not None:
-            return run.result.tasks
-        return run.scheduler.results() if run.scheduler is not None else ()
-
-    def progress(self) -> ProgressReport | None:
-        """How far the run is; None while there is no plan."""
-        run = self._run
-        if run.scheduler is None:
-            return None
-        now = asyncio.get_running_loop().time()
-        return run.scheduler.progress.report(now, left=max(0.0, run.cut - now))
-
-    def result_now(self) -> RunResult | None:
-        """The result when it has ended, else None."""
-        return self._run.result
-
-    async def accepted(self) -> None:
-        """Waits until it is certain which run this is: an idempotency key may belong to one of another process."""
-        await self._run.accepted.wait()
-
-    async def result(self) -> RunResult:
-        """Waits for the end. A cancelled or failed run gives its result, too; nothing is raised."""
-        await self._run.ended.wait()
-        assert self._run.result is not None
-        return self._run.result
-
-    async def events(self, *, after: str | None = None) -> AsyncIterator[Event]:
-        """The run's events from its start, or after the event id ``after``, to its terminal one, live.
-
-        Any number may watch, each at its own pace; a run keeps its newest 10 000 events. An unknown ``after`` starts
-        anew.
-        """
-        run = self._run
-        seen = 0
-        if after is not None:
-            epoch, _, seq = after.partition(".")
-            if seq.isdecimal() and epoch == str(run.epoch) and int(seq) <= run._seq:
-                seen = int(seq)
-        while True:
-            kept = run.events
-            batch = list(islice(kept, max(0, seen + 1 - kept[0].seq), None)) if kept else []
-            for event in batch:
-                yield event
-                seen = event.seq
-            if not batch:
-                if run.ended.is_set() or run.cell.terminal:
-                    return
-                watcher = run.watch()
-                try:
-                    await watcher
-                finally:
-                    run.unwatch(watcher)
-
-    def told(self) -> None:
-        """Says that the client has its answer now; how late that is decides when later runs are cut."""
-        self._run.told()
-
-    def wrap_up(self, reason: str) -> bool:
-        """Ends the run in moments with what it has, degraded for `reason`; cancels one that has no plan yet.
-
-        False when it had ended before.
-        """
-        run = self._run
-        if run.cell.terminal:
-            return False
-        if run.scheduler is None:
-            return self.cancel()
-        run.scheduler.cut_short(reason)
-        return True
-
-    def cancel(self) -> bool:
-        """Ends the run as ``cancelled`` at once and stops what it runs. False when it had ended before."""
-        run = self._run
-        if not run.end_cancelled():
-            return False
-        if run.task is not None:
-            run.task.cancel()
-        return True
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, RunHandle) and other._run is self._run
-
-    def __hash__(self) -> int:
-        return id(self._run)
-
-    def __repr__(self) -> str:
-        return f"<RunHandle {self.run_id} {self.state}>"

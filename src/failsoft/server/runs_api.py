@@ -17,8 +17,8 @@ from starlette.background import BackgroundTask
 
 from failsoft.app import App
 from failsoft.base.errors import FailsoftError, NotFound
+from failsoft.runs.handle import RunHandle
 from failsoft.runs.result import RunRequest, RunResult
-from failsoft.runs.run import RunHandle
 from failsoft.runs.state import RunState
 from failsoft.server.agui import Projection
 from failsoft.server.errors import Json, error_response

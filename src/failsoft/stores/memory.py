@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import nlargest
 from typing import Any, Final
 
 from failsoft.base.errors import FailsoftError, IdempotencyConflict, NotFound, StoreConflict
@@ -44,6 +45,20 @@ class _Row:
     tasks: dict[str, TaskRecord] = field(default_factory=dict)
     events: list[StoredEvent] = field(default_factory=list)
     size: int = 0
+
+    def stored(self, *, whole: bool) -> StoredRun:
+        """As the port gives it; with its tasks and events when `whole`."""
+        return StoredRun(
+            self.record,
+            self.epoch,
+            self.node,
+            self.state,
+            dict(self.snapshot),
+            self.terminal,
+            self.result,
+            dict(self.tasks) if whole else {},
+            tuple(self.events) if whole else (),
+        )
 
 
 class MemoryStore(SingleWrites):
@@ -149,17 +164,29 @@ class MemoryStore(SingleWrites):
         row = self._rows.get(run)
         if row is None or (tenant is not None and row.record.tenant != tenant):
             return None
-        return StoredRun(
-            row.record,
-            row.epoch,
-            row.node,
-            row.state,
-            dict(row.snapshot),
-            row.terminal,
-            row.result,
-            dict(row.tasks),
-            tuple(row.events),
-        )
+        return row.stored(whole=True)
+
+    async def list_runs(
+        self,
+        *,
+        tenant: str | None,
+        session: str | None = None,
+        agent: str | None = None,
+        state: str | None = None,
+        before: tuple[float, str] | None = None,
+        limit: int = 50,
+    ) -> Sequence[StoredRun]:
+        """See :class:`~failsoft.stores.protocols.RunStore`."""
+        found = [
+            (row.record.created, run)
+            for run, row in self._rows.items()
+            if row.record.tenant == tenant
+            and (session is None or row.record.session == session)
+            and (agent is None or row.record.agent == agent)
+            and (state is None or row.state == state)
+            and (before is None or (row.record.created, run) < before)
+        ]
+        return [self._rows[run].stored(whole=False) for _, run in nlargest(limit, found)]
 
     async def record_durations(self, durations: Sequence[Duration]) -> None:
         """See :class:`~failsoft.stores.protocols.RunStore`."""

@@ -205,6 +205,22 @@ class RunStore(Protocol):
         """The run with its tasks and events; None when there is none, or another tenant's (when `tenant` is given)."""
         ...
 
+    async def list_runs(
+        self,
+        *,
+        tenant: str | None,
+        session: str | None = None,
+        agent: str | None = None,
+        state: str | None = None,
+        before: tuple[float, str] | None = None,
+        limit: int = 50,
+    ) -> Sequence[StoredRun]:
+        """Runs of exactly that tenant (None: those of no tenant), newest first, without their tasks and events.
+
+        ``before`` is the ``(created, run)`` of a run: only older ones are listed, which is how pages follow each other.
+        """
+        ...
+
     async def record_durations(self, durations: Sequence[Duration]) -> None:
         """Adds to the history; only the newest few per key are kept."""
         ...

@@ -64,6 +64,8 @@ CREATE TABLE runs (
     result TEXT
 ) WITHOUT ROWID;
 CREATE UNIQUE INDEX runs_by_key ON runs (ifnull(tenant, ''), idempotency_key) WHERE idempotency_key IS NOT NULL;
+CREATE INDEX runs_by_time ON runs (tenant, created, run);
+CREATE INDEX runs_by_session ON runs (tenant, session, created, run) WHERE session IS NOT NULL;
 CREATE TABLE events (
     run TEXT NOT NULL,
     epoch INTEGER NOT NULL,
@@ -250,6 +252,31 @@ class SqliteStore(SingleWrites):
         """See :class:`~failsoft.stores.protocols.RunStore`."""
         return await self._submit(lambda db: _load(db, run, tenant))
 
+    async def list_runs(
+        self,
+        *,
+        tenant: str | None,
+        session: str | None = None,
+        agent: str | None = None,
+        state: str | None = None,
+        before: tuple[float, str] | None = None,
+        limit: int = 50,
+    ) -> Sequence[StoredRun]:
+        """See :class:`~failsoft.stores.protocols.RunStore`."""
+        wanted = {"session": session, "agent": agent, "state": state}
+        given = {name: value for name, value in wanted.items() if value is not None}
+        where = "".join(f" AND {name} = ?" for name in given)
+        values: list[Any] = [tenant, *given.values()]
+        if before is not None:
+            where += " AND (created, run) < (?, ?)"
+            values += before
+        query = f"SELECT {_COLUMNS} FROM runs WHERE tenant IS ?{where} ORDER BY created DESC, run DESC LIMIT ?"  # noqa: S608 - names of ours
+
+        def do(db: sqlite3.Connection) -> list[StoredRun]:
+            return [_stored(row) for row in db.execute(query, (*values, limit))]
+
+        return await self._submit(do)
+
     async def durations(self) -> Mapping[str, Sequence[float]]:
         """See :class:`~failsoft.stores.protocols.RunStore`."""
 
@@ -387,28 +414,17 @@ def _conflict(db: sqlite3.Connection, run: str, epoch: int) -> StoreConflict:
     return StoreConflict(f"run {run} is at epoch {row[0]}, not {epoch}")
 
 
+_COLUMNS: Final = (
+    "tenant, idempotency_key, body_hash, agent, session, request, created, budget, background, first_node, node, "
+    "epoch, state, snapshot, terminal, result, run"
+)
+
+
 def _load(db: sqlite3.Connection, run: str, tenant: str | None) -> StoredRun | None:
-    row = db.execute(
-        "SELECT tenant, idempotency_key, body_hash, agent, session, request, created, budget, background, first_node, "
-        "node, epoch, state, snapshot, terminal, result FROM runs WHERE run = ?",
-        (run,),
-    ).fetchone()
+    row = db.execute(f"SELECT {_COLUMNS} FROM runs WHERE run = ?", (run,)).fetchone()  # noqa: S608 - names of ours
     if row is None or (tenant is not None and row[0] != tenant):
         return None
     decode = msgspec.json.decode
-    record = RunRecord(
-        run=run,
-        tenant=row[0],
-        idempotency_key=row[1],
-        body_hash=row[2],
-        agent=row[3],
-        session=row[4],
-        request=decode(row[5]),
-        created=row[6],
-        budget=row[7],
-        background=bool(row[8]),
-        node=row[9],
-    )
     tasks = {
         task: TaskRecord(task, status, decode(value), decode(provenance), started, ended)
         for task, status, value, provenance, started, ended in db.execute(
@@ -421,6 +437,26 @@ def _load(db: sqlite3.Connection, run: str, tenant: str | None) -> StoredRun | N
             "SELECT epoch, seq, kind, at, task, data FROM events WHERE run = ? ORDER BY epoch, seq", (run,)
         )
     )
+    return _stored(row, tasks, events)
+
+
+def _stored(
+    row: tuple[Any, ...], tasks: Mapping[str, TaskRecord] | None = None, events: tuple[StoredEvent, ...] = ()
+) -> StoredRun:
+    decode = msgspec.json.decode
+    record = RunRecord(
+        run=row[16],
+        tenant=row[0],
+        idempotency_key=row[1],
+        body_hash=row[2],
+        agent=row[3],
+        session=row[4],
+        request=decode(row[5]),
+        created=row[6],
+        budget=row[7],
+        background=bool(row[8]),
+        node=row[9],
+    )
     return StoredRun(
         record,
         row[11],
@@ -429,6 +465,6 @@ def _load(db: sqlite3.Connection, run: str, tenant: str | None) -> StoredRun | N
         decode(row[13]),
         row[14],
         None if row[15] is None else decode(row[15]),
-        tasks,
+        tasks or {},
         events,
     )

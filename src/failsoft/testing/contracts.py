@@ -180,6 +180,29 @@ async def _an_event_written_twice_is_there_once(store: RunStore) -> None:
     await store.append_events("run_1", 1, [])
 
 
+async def _runs_are_listed_newest_first_in_pages(store: RunStore) -> None:
+    for i in range(7):
+        session, tenant = "s1" if i % 2 else None, "t2" if i == 6 else "t1"
+        await store.create_run(_record(f"run_{i}", created=1000.0 + i // 2, tenant=tenant, session=session))
+    await store.create_run(_record("run_n", agent="other"))
+    await store.finish_run("run_1", 1, "completed", {"answer": "é"})
+
+    async def listed(**wanted: Any) -> list[str]:
+        return [one.record.run for one in await store.list_runs(**wanted)]
+
+    assert await listed(tenant="t1") == ["run_5", "run_4", "run_3", "run_2", "run_1", "run_0"]
+    assert await listed(tenant="t1", limit=2) == ["run_5", "run_4"]
+    assert await listed(tenant="t1", limit=2, before=(1002.0, "run_4")) == ["run_3", "run_2"]
+    assert await listed(tenant="t1", session="s1") == ["run_5", "run_3", "run_1"]
+    assert await listed(tenant="t1", state="completed") == ["run_1"]
+    assert await listed(tenant="t1", session="s1", state="received", before=(1002.0, "run_5")) == ["run_3"]
+    assert await listed(tenant="t2", session="s1") == []
+    assert await listed(tenant=None) == ["run_n"]
+    assert await listed(tenant=None, agent="analyst") == []
+    (one,) = await store.list_runs(tenant="t1", state="completed")
+    assert (one.terminal, one.result, one.record.session) == ("completed", {"answer": "é"}, "s1")
+
+
 async def _durations_are_kept_and_bounded(store: RunStore) -> None:
     await store.record_durations([Duration("tool:a", float(i)) for i in range(120)])
     await store.record_durations([Duration("tool:b", 0.5)])
@@ -211,6 +234,7 @@ def store_cases() -> list[StoreCase]:
         _an_id_is_used_once,
         _one_conflict_does_not_touch_the_group,
         _an_event_written_twice_is_there_once,
+        _runs_are_listed_newest_first_in_pages,
         _durations_are_kept_and_bounded,
     )
     return [StoreCase(check.__name__.strip("_"), check) for check in checks]

@@ -1,0 +1,173 @@
+"""A run seen from outside: what it is, how far it is, its events, its end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from failsoft.base.events import Event
+from failsoft.runs.plan import Plan
+from failsoft.runs.progress import ProgressReport
+from failsoft.runs.result import RunRequest, RunResult, TaskResult
+from failsoft.runs.state import RunState
+
+if TYPE_CHECKING:
+    from failsoft.runs.run import Run
+
+__all__ = ["RunHandle"]
+
+
+class RunHandle:
+    """A run seen from outside: watch it, wait for it, cancel it. Stays valid after the run has ended."""
+
+    __slots__ = ("_run",)
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    @property
+    def run_id(self) -> str:
+        """The run's id."""
+        return self._run.id
+
+    @property
+    def tenant(self) -> str | None:
+        """Whose run it is."""
+        return self._run.request.tenant
+
+    @property
+    def request(self) -> RunRequest:
+        """What was asked."""
+        return self._run.request
+
+    @property
+    def created(self) -> float:
+        """When it was accepted, in UTC seconds since the epoch."""
+        return self._run.created
+
+    @property
+    def agent(self) -> str:
+        """Who answers."""
+        return self._run.agent.name
+
+    @property
+    def epoch(self) -> int:
+        """Which driver of the run this is; grows when another process takes the run over."""
+        return self._run.epoch
+
+    @property
+    def state(self) -> RunState:
+        """Where the run is now."""
+        return self._run.cell.value
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended."""
+        return self._run.cell.terminal
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan, once there is one."""
+        return self._run.plan
+
+    @property
+    def budget(self) -> float:
+        """The run's whole budget in seconds."""
+        return self._run.budget
+
+    def remaining(self) -> float:
+        """Seconds until the run's deadline, never negative."""
+        return max(0.0, self._run.deadline - asyncio.get_running_loop().time())
+
+    def tasks(self) -> tuple[TaskResult, ...]:
+        """Every task of the plan as it stands now."""
+        run = self._run
+        if run.result is not None:
+            return run.result.tasks
+        return run.scheduler.results() if run.scheduler is not None else ()
+
+    def progress(self) -> ProgressReport | None:
+        """How far the run is; None while there is no plan."""
+        run = self._run
+        if run.scheduler is None:
+            return None
+        now = asyncio.get_running_loop().time()
+        return run.scheduler.progress.report(now, left=max(0.0, run.cut - now))
+
+    def result_now(self) -> RunResult | None:
+        """The result when it has ended, else None."""
+        return self._run.result
+
+    async def accepted(self) -> None:
+        """Waits until it is certain which run this is: an idempotency key may belong to one of another process."""
+        await self._run.accepted.wait()
+
+    async def result(self) -> RunResult:
+        """Waits for the end. A cancelled or failed run gives its result, too; nothing is raised."""
+        await self._run.ended.wait()
+        assert self._run.result is not None
+        return self._run.result
+
+    async def events(self, *, after: str | None = None) -> AsyncIterator[Event]:
+        """The run's events from its start, or after the event id ``after``, to its terminal one, live.
+
+        Any number may watch, each at its own pace; a run keeps its newest 10 000 events. An unknown ``after`` starts
+        anew.
+        """
+        run = self._run
+        seen = 0
+        if after is not None:
+            epoch, _, seq = after.partition(".")
+            if seq.isdecimal() and epoch == str(run.epoch) and int(seq) <= run._seq:
+                seen = int(seq)
+        while True:
+            kept = run.events
+            batch = list(islice(kept, max(0, seen + 1 - kept[0].seq), None)) if kept else []
+            for event in batch:
+                yield event
+                seen = event.seq
+            if not batch:
+                if run.ended.is_set() or run.cell.terminal:
+                    return
+                watcher = run.watch()
+                try:
+                    await watcher
+                finally:
+                    run.unwatch(watcher)
+
+    def told(self) -> None:
+        """Says that the client has its answer now; how late that is decides when later runs are cut."""
+        self._run.told()
+
+    def wrap_up(self, reason: str) -> bool:
+        """Ends the run in moments with what it has, degraded for `reason`; cancels one that has no plan yet.
+
+        False when it had ended before.
+        """
+        run = self._run
+        if run.cell.terminal:
+            return False
+        if run.scheduler is None:
+            return self.cancel()
+        run.scheduler.cut_short(reason)
+        return True
+
+    def cancel(self) -> bool:
+        """Ends the run as ``cancelled`` at once and stops what it runs. False when it had ended before."""
+        run = self._run
+        if not run.end_cancelled():
+            return False
+        if run.task is not None:
+            run.task.cancel()
+        return True
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RunHandle) and other._run is self._run
+
+    def __hash__(self) -> int:
+        return id(self._run)
+
+    def __repr__(self) -> str:
+        return f"<RunHandle {self.run_id} {self.state}>"
