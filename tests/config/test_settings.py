@@ -175,6 +175,13 @@ def test_budget_over_its_maximum_is_refused(written):
         ("breaker: {open_for: 2s}", "breaker.open_for", 2.0),
         ("breaker: {open_max: 100s}", "breaker.open_max", 100.0),
         ("breaker: {probes: 1}", "breaker.probes", 1),
+        ("breaker: {close_after: 2}", "breaker.close_after", 2),
+        ("breaker: {mean: 2s}", "breaker.mean", 2.0),
+        ("breaker: {ramp: 1s}", "breaker.ramp", 1.0),
+        ("hedge: {}", "hedge.share", 0.05),
+        ("hedge: {quantile: 0.99}", "hedge.quantile", 0.99),
+        ("hedge: {minimum: 80ms}", "hedge.minimum", 0.08),
+        ("hedge: {share: 0.1}", "hedge.share", 0.1),
     ],
 )
 def test_each_downstream_key_reaches_its_policy(written, yaml, field, value):

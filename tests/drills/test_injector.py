@@ -5,8 +5,9 @@ import asyncio
 import pytest
 
 from failsoft.base.errors import AttemptTimeout, BadInput, CallTimeout, DeadlineExceeded, DownstreamUnavailable
+from failsoft.drills.faults import parse_fault
 from failsoft.drills.injector import Injector
-from failsoft.drills.toxics import Delay, Error, Hang, parse_fault
+from failsoft.drills.toxics import Delay, Error, Hang
 from failsoft.kernel.deadline import deadline_scope
 from failsoft.kernel.guard import Kernel
 from failsoft.kernel.policy import Policy

@@ -48,6 +48,16 @@ async def warmed(policy=POLICY, calls=40) -> Guard:
     return g
 
 
+async def test_the_hedge_comes_after_the_quantile_that_the_policy_names():
+    g = guard("d", replace(POLICY, hedge=HedgePolicy(quantile=0.5, minimum=0.0)))
+    for number in range(40):
+        await g.call(asyncio.sleep, 0.1 if number % 4 else 0.3)
+    assert g.hedge_delay() == pytest.approx(0.1, rel=0.1)
+    g.reconfigure(replace(POLICY, hedge=HedgePolicy(quantile=0.9, minimum=0.0)))
+    g.latency.refresh(g.now())
+    assert g.hedge_delay() == pytest.approx(0.3, rel=0.1)
+
+
 async def test_nothing_is_hedged_while_the_usual_time_is_unknown():
     g = guard("d", POLICY)
     server = Server(which={1})
@@ -152,7 +162,7 @@ def test_cancelled_at_every_await_nothing_is_held():
 
     async def make():
         g = await warmed(calls=0)
-        g.latency.healthy_p95 = 0.1
+        g.latency.healthy_tail = 0.1
         made.append(g)
         await g.call(Server(which={1}))
 

@@ -22,8 +22,9 @@ from failsoft.cli.show import Screen
 from failsoft.cli.streams import visible
 from failsoft.cli.times import UsualTimes
 from failsoft.config import Settings, load_settings, parse_duration
+from failsoft.drills.faults import parse_fault
 from failsoft.drills.injector import Injector
-from failsoft.drills.toxics import Toxic, parse_fault
+from failsoft.drills.toxics import Toxic
 from failsoft.examples.analyst.agent import NAME, analyst_app, loaded_sources
 from failsoft.examples.analyst.sources import Sources, cache_folder
 from failsoft.examples.analyst.toolset import DOWNSTREAMS

@@ -18,7 +18,8 @@ from failsoft.cli.ask import asked_once, ready, settings_of, write_files
 from failsoft.cli.main import FAILED, INTERRUPTED, OK
 from failsoft.cli.show import Screen
 from failsoft.cli.waterfall import ms
-from failsoft.drills.toxics import Toxic, parse_fault
+from failsoft.drills.faults import parse_fault
+from failsoft.drills.toxics import Toxic
 from failsoft.examples.analyst.sales import write_csv
 from failsoft.runs.result import RunRequest, RunResult
 

@@ -17,7 +17,8 @@ from rich.console import Console
 from failsoft.cli.ask import Ready, ready, settings_of
 from failsoft.cli.main import INTERRUPTED, OK
 from failsoft.cli.show import Screen
-from failsoft.drills.toxics import Toxic, parse_fault
+from failsoft.drills.faults import parse_fault
+from failsoft.drills.toxics import Toxic
 
 __all__ = ["run"]
 

@@ -12,7 +12,7 @@ from pydantic import model_validator
 
 from failsoft.config.keys import Seconds, Section, key
 from failsoft.kernel.breaker_policy import BreakerPolicy, breaker_preset
-from failsoft.kernel.policy import Policy, preset
+from failsoft.kernel.policy import HedgePolicy, Policy, preset
 
 __all__ = ["BreakerSettings", "DownstreamSettings"]
 
@@ -44,7 +44,14 @@ class BreakerSettings(Section):
     open_max: Seconds | None = key(
         None, "How long it stays open at most, after repeated failed probes.", scope="downstream", unit="seconds", gt=0
     )
+    mean: Seconds | None = key(
+        None, "Opens when the mean latency is above this.", scope="downstream", unit="seconds", gt=0
+    )
     probes: int | None = key(None, "Calls that may probe it at once when half-open.", scope="downstream", ge=1)
+    close_after: int | None = key(None, "Good probes that close it.", scope="downstream", ge=1)
+    ramp: Seconds | None = key(
+        None, "How long load takes to grow to its full after closing.", scope="downstream", unit="seconds"
+    )
 
     def policy(self, base: BreakerPolicy | None) -> BreakerPolicy | None:
         """The policy over `base`; None without a breaker. Raises ``ValueError`` when keys contradict each other."""
@@ -52,6 +59,20 @@ class BreakerSettings(Section):
             return None
         start = breaker_preset(self.preset) if self.preset is not None else base or BreakerPolicy()
         return dataclasses.replace(start, **_given(self, without=("preset", "enabled")))
+
+
+class HedgeSettings(Section):
+    """A second attempt of a query while the first is still running, for what is slow now and then."""
+
+    quantile: float | None = key(
+        None, "Starts when this share of calls would have been answered. Default: 0.95.", scope="downstream", ge=0.5,
+        lt=1,
+    )  # fmt: skip
+    minimum: Seconds | None = key(None, "Never sooner than this. Default: 10 ms.", scope="downstream", unit="seconds")
+    share: float | None = key(
+        None, "The share of extra load that hedges may add, within `retry_ratio`. Default: 0.05.", scope="downstream",
+        ge=0, le=1,
+    )  # fmt: skip
 
 
 class DownstreamSettings(Section):
@@ -90,6 +111,7 @@ class DownstreamSettings(Section):
         None, "The share of extra load that retries may add.", scope="downstream", ge=0, le=1
     )
     breaker: BreakerSettings | None = None
+    hedge: HedgeSettings | None = None
 
     @model_validator(mode="after")
     def _sound(self) -> DownstreamSettings:
@@ -99,7 +121,7 @@ class DownstreamSettings(Section):
     def policy(self, default: str) -> Policy:
         """The policy over the section's preset, or `default`. Raises ``ValueError`` when keys contradict each other."""
         base = preset(self.preset or default)
-        changes = _given(self, without=("preset", "permits", "queue", "max_wait", "retries", "breaker"))
+        changes = _given(self, without=("preset", "permits", "queue", "max_wait", "retries", "breaker", "hedge"))
         places = _given(self, only=("permits", "queue", "max_wait"))
         if "permits" in places:
             places["adaptive"] = None
@@ -115,6 +137,8 @@ class DownstreamSettings(Section):
             )
         if self.breaker is not None:
             changes["breaker"] = self.breaker.policy(base.breaker)
+        if self.hedge is not None:
+            changes["hedge"] = dataclasses.replace(base.hedge or HedgePolicy(), **_given(self.hedge))
         return dataclasses.replace(base, **changes)
 
 

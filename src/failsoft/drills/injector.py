@@ -6,12 +6,13 @@ A fault runs inside the guarded attempt, so it meets the same limits, breakers a
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any
 
 from failsoft.base.errors import BadInput
-from failsoft.drills.toxics import Toxic
+from failsoft.drills.toxics import Term, Toxic
 from failsoft.kernel.guard import Guard, Kernel
 
 __all__ = ["Injector", "Lease"]
@@ -22,11 +23,11 @@ _MAX_PER_DOWNSTREAM = 16
 class Lease:
     """One fault at one downstream, active until it ends. Ending it twice is harmless."""
 
-    def __init__(self, downstream: str, toxic: Toxic, end: Callable[[Lease], None]) -> None:
+    def __init__(self, downstream: str, toxic: Toxic, end: Callable[[Lease], None], *, rng: random.Random) -> None:
         self.downstream = downstream
         self.toxic = toxic
         self.applied = 0
-        self.ended = asyncio.Event()
+        self.ended = Term(rng, asyncio.get_running_loop().time())
         self.timer: asyncio.TimerHandle | None = None
         self._end = end
 
@@ -59,8 +60,9 @@ class Injector:
             injector.inject("warehouse", Hang(), seconds=3)
     """
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, *, rng: random.Random | None = None) -> None:
         self._kernel = kernel
+        self._rng = rng or kernel.sources.rng
         self._leases: dict[str, list[Lease]] = {}
 
     @property
@@ -81,7 +83,7 @@ class Injector:
         leases = self._leases.setdefault(downstream, [])
         if len(leases) >= _MAX_PER_DOWNSTREAM:
             raise BadInput(f"--fault: {downstream} has {len(leases)} faults already", param="fault")
-        lease = Lease(downstream, toxic, self._ended)
+        lease = Lease(downstream, toxic, self._ended, rng=self._rng)
         leases.append(lease)
         if seconds is not None:
             lease.timer = asyncio.get_running_loop().call_later(seconds, lease.end)

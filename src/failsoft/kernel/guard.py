@@ -117,6 +117,7 @@ class Guard:
         self._runner: Runner | None = detached if policy.detachable else None
         if policy.hedge is not None:
             self._hedges.ratio = policy.hedge.share
+            self.latency.tail = policy.hedge.quantile
             self._runner = hedged
         self._set_ways()
 
@@ -439,7 +440,7 @@ class Guard:
 
     def hedge_delay(self) -> float | None:
         """Seconds after which a second leg may start; None while the usual latency is unknown."""
-        usual, hedge = self.latency.healthy_p95, self.policy.hedge
+        usual, hedge = self.latency.healthy_tail, self.policy.hedge
         return None if usual is None or hedge is None else max(hedge.minimum, usual)
 
     def hedge_ticket(self, first: Ticket) -> Ticket | None:

@@ -34,6 +34,10 @@ class HedgePolicy:
     minimum: float = 0.01
     share: float = 0.05
 
+    def __post_init__(self) -> None:
+        if not (0.5 <= self.quantile < 1 and self.minimum >= 0 and 0 <= self.share <= 1):
+            raise ValueError("a hedge needs 0.5 <= quantile < 1, minimum >= 0 and 0 <= share <= 1")
+
 
 @dataclass(frozen=True, slots=True)
 class Policy:

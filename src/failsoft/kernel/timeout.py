@@ -55,8 +55,8 @@ class AdaptiveTimeout:
     """Records an attempt's latency and gives the current limit; the answers are cached and refreshed as samples come.
 
     ``typical`` is the median of recent successes in seconds (0.0 until there are 20): a call is refused as
-    unaffordable when less is left. ``healthy_p95`` is the delay after which a hedge may start; it is None until
-    known.
+    unaffordable when less is left. ``healthy_p95`` is that quantile of them, None until known; ``healthy_tail`` the
+    one called ``tail`` (a share), after which a hedge may start.
 
     Sizes: latencies are recorded per unit of `size`, relative to the usual size, so a long request's limit grows in
     proportion and a shortened limit cannot lock long work out.
@@ -64,7 +64,7 @@ class AdaptiveTimeout:
 
     __slots__ = (
         "_due", "_learned", "_look_at", "_look_at_samples", "_pending", "_size", "current", "fixed", "healthy_p95",
-        "histogram", "policy", "shortened_to", "typical",
+        "healthy_tail", "histogram", "policy", "shortened_to", "tail", "typical",
     )  # fmt: skip
 
     def __init__(self, policy: AdaptiveTimeoutPolicy | None, *, fixed: float | None = None) -> None:
@@ -73,6 +73,8 @@ class AdaptiveTimeout:
         self.histogram = LatencyHistogram(half_life=(policy.window if policy else 600.0) / 4)
         self.typical = 0.0
         self.healthy_p95: float | None = None
+        self.healthy_tail: float | None = None
+        self.tail = 0.95
         self.shortened_to: float | None = None
         self.current: float | None = None
         """The limit in force for a request of the usual size: learned, or `fixed` without a policy; shortened if so."""
@@ -145,10 +147,16 @@ class AdaptiveTimeout:
         if samples < TYPICAL_SAMPLES:
             self._look_at_samples = TYPICAL_SAMPLES
         if samples >= TYPICAL_SAMPLES and histogram.count(now, censored=False) >= TYPICAL_SAMPLES / 2:
-            median, self.healthy_p95 = histogram.quantiles([0.5, 0.95], censored=False)
+            if self.tail == 0.95:
+                median, self.healthy_p95 = histogram.quantiles([0.5, 0.95], censored=False)
+                self.healthy_tail = self.healthy_p95
+            else:
+                shares = sorted((0.5, 0.95, self.tail))
+                found = dict(zip(shares, histogram.quantiles(shares, censored=False), strict=True))
+                median, self.healthy_p95, self.healthy_tail = found[0.5], found[0.95], found[self.tail]
             self.typical = median or 0.0
         else:
-            self.typical, self.healthy_p95 = 0.0, None
+            self.typical, self.healthy_p95, self.healthy_tail = 0.0, None, None
         policy = self.policy
         if policy is not None:
             self._learned = None
