@@ -15,16 +15,17 @@ import math
 import os
 import socket
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar
 
 from failsoft.base.clock import Sources
-from failsoft.base.errors import BadInput, FailsoftError, IdempotencyConflict, QueueFull
+from failsoft.base.errors import BadInput, FailsoftError, IdempotencyConflict, QueueFull, StoreError
 from failsoft.base.events import EventBus
 from failsoft.base.messages import Message
 from failsoft.base.transport import Transport
 from failsoft.config import Settings
+from failsoft.kernel.classify import as_error
 from failsoft.kernel.deadline import remaining
 from failsoft.kernel.guard import Guard, Kernel
 from failsoft.kernel.scope import ROOT, current
@@ -41,7 +42,7 @@ from failsoft.runs.run import Run, body_hash
 from failsoft.runs.runners import TaskRunner
 from failsoft.runs.sessions import Sessions
 from failsoft.stores.memory import MemoryStore
-from failsoft.stores.protocols import RunStore
+from failsoft.stores.protocols import RunStore, StoredRun
 from failsoft.tools.stale import StaleResults
 
 if TYPE_CHECKING:
@@ -51,6 +52,10 @@ __all__ = ["App", "AppStatistics"]
 
 _log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
+_READING: Final = 2.0
+"""Seconds for which somebody who asks waits for the store."""
 _REMEMBERED: Final = 1_000
 _REMEMBERED_BYTES: Final = 256 << 20
 """Ended runs whose handles are kept: how many at most, and about how much memory their results may hold."""
@@ -343,6 +348,30 @@ class App:
         if found is None or (tenant is not None and found.request.tenant != tenant):
             return None
         return RunHandle(found)
+
+    async def stored_run(self, run_id: str, *, tenant: str | None = None) -> StoredRun | None:
+        """A run as the store has it: one that ended long ago, or in another process. None as for :meth:`run`.
+
+        Raises :class:`~failsoft.base.errors.StoreError` when the store does not answer in time.
+        """
+        if self.store is None:
+            return None
+        return await self._read(self.store.load_run(run_id, tenant=tenant), "reading the run")
+
+    async def stored_runs(self, *, tenant: str | None, **wanted: Any) -> Sequence[StoredRun]:
+        """What :meth:`~failsoft.stores.protocols.RunStore.list_runs` gives; raises like :meth:`stored_run`."""
+        if self.store is None:
+            return ()
+        return await self._read(self.store.list_runs(tenant=tenant, **wanted), "listing runs")
+
+    async def _read(self, work: Coroutine[Any, Any, T], what: str) -> T:
+        assert self._crew is not None
+        try:
+            return await within(self._crew, work, at=asyncio.get_running_loop().time() + _READING, what=what)
+        except StoreError:
+            raise
+        except Exception as error:
+            raise StoreError(f"{what} failed: {as_error(error).message}", retry_after=1.0) from error
 
     @property
     def runs(self) -> list[RunHandle]:

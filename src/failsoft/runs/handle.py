@@ -116,26 +116,46 @@ class RunHandle:
         Any number may watch, each at its own pace; a run keeps its newest 10 000 events. An unknown ``after`` starts
         anew.
         """
-        run = self._run
-        seen = 0
-        if after is not None:
-            epoch, _, seq = after.partition(".")
-            if seq.isdecimal() and epoch == str(run.epoch) and int(seq) <= run._seq:
-                seen = int(seq)
+        seen = self.seq_of(after) or 0
         while True:
-            kept = run.events
-            batch = list(islice(kept, max(0, seen + 1 - kept[0].seq), None)) if kept else []
+            batch = self.since(seen)
             for event in batch:
                 yield event
                 seen = event.seq
             if not batch:
-                if run.ended.is_set() or run.cell.terminal:
+                if self.done:
                     return
-                watcher = run.watch()
-                try:
-                    await watcher
-                finally:
-                    run.unwatch(watcher)
+                await self.changed()
+
+    def seq_of(self, event_id: str | None) -> int | None:
+        """The place of an event id among the run's events; None when it is none of this run, as it is driven now."""
+        epoch, _, seq = (event_id or "").partition(".")
+        sound = seq.isdecimal() and len(seq) < 10 and epoch == str(self._run.epoch)
+        return int(seq) if sound and int(seq) <= self._run.seq else None
+
+    def since(self, seen: int) -> list[Event]:
+        """The kept events after the `seen`-th; the first of them is not the next one when that is no longer kept."""
+        missed = min(self._run.seq - seen, len(self._run.events))
+        found = list(islice(reversed(self._run.events), max(0, missed)))
+        found.reverse()
+        return found
+
+    async def changed(self) -> None:
+        """Waits for the next event."""
+        watcher = self._run.watch()
+        try:
+            await watcher
+        finally:
+            self._run.unwatch(watcher)
+
+    def keep(self) -> None:
+        """The run is to go on also when nobody watches it any more."""
+        self._run.kept = True
+
+    @property
+    def kept(self) -> bool:
+        """Whether it goes on when nobody watches it."""
+        return self._run.kept
 
     def told(self) -> None:
         """Says that the client has its answer now; how late that is decides when later runs are cut."""

@@ -76,7 +76,8 @@ class Run:
         self.created = parts.sources.wall()
         self.cut = self.deadline - parts.grace.of(budget, parts.limits)
         self.was_cut = False
-        self._seq = 0
+        self.kept = request.background
+        self.seq = 0
         self._watchers: dict[asyncio.Future[None], None] = {}
         self._failures: list[dict[str, Any]] = []
         self._stages: dict[str, float] = {}
@@ -102,8 +103,8 @@ class Run:
 
     def _emit(self, kind: str, task: str | None, data: Any) -> None:
         parts = self._parts
-        self._seq += 1
-        event = Event(kind, self._loop.time(), None, self.id, task, self.request.tenant, self._seq, self.epoch, data)
+        self.seq += 1
+        event = Event(kind, self._loop.time(), None, self.id, task, self.request.tenant, self.seq, self.epoch, data)
         self.events.append(event)
         if self._recorder is not None:
             self._recorder.put(event)
@@ -367,7 +368,7 @@ class Run:
         """The one end of a run: first the state, then the result, the event, and whoever waits."""
         if not self.cell.to(state):
             return False
-        if self._seq == 0:  # cancelled before its first step: a beginning all the same
+        if self.seq == 0:  # cancelled before its first step: a beginning all the same
             self._receive()
         if error is not None and error.run_id is None:
             error.run_id = self.id

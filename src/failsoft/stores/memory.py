@@ -173,20 +173,20 @@ class MemoryStore(SingleWrites):
         session: str | None = None,
         agent: str | None = None,
         state: str | None = None,
-        before: tuple[float, str] | None = None,
+        after: str | None = None,
         limit: int = 50,
     ) -> Sequence[StoredRun]:
         """See :class:`~failsoft.stores.protocols.RunStore`."""
         found = [
-            (row.record.created, run)
+            run
             for run, row in self._rows.items()
             if row.record.tenant == tenant
             and (session is None or row.record.session == session)
             and (agent is None or row.record.agent == agent)
             and (state is None or row.state == state)
-            and (before is None or (row.record.created, run) < before)
+            and (after is None or run < after)
         ]
-        return [self._rows[run].stored(whole=False) for _, run in nlargest(limit, found)]
+        return [self._rows[run].stored(whole=False) for run in nlargest(limit, found)]
 
     async def record_durations(self, durations: Sequence[Duration]) -> None:
         """See :class:`~failsoft.stores.protocols.RunStore`."""

@@ -212,12 +212,12 @@ class RunStore(Protocol):
         session: str | None = None,
         agent: str | None = None,
         state: str | None = None,
-        before: tuple[float, str] | None = None,
+        after: str | None = None,
         limit: int = 50,
     ) -> Sequence[StoredRun]:
         """Runs of exactly that tenant (None: those of no tenant), newest first, without their tasks and events.
 
-        ``before`` is the ``(created, run)`` of a run: only older ones are listed, which is how pages follow each other.
+        Ids are ordered in time. ``after`` is the last run of the page before, which is how pages follow each other.
         """
         ...
 

@@ -64,8 +64,8 @@ CREATE TABLE runs (
     result TEXT
 ) WITHOUT ROWID;
 CREATE UNIQUE INDEX runs_by_key ON runs (ifnull(tenant, ''), idempotency_key) WHERE idempotency_key IS NOT NULL;
-CREATE INDEX runs_by_time ON runs (tenant, created, run);
-CREATE INDEX runs_by_session ON runs (tenant, session, created, run) WHERE session IS NOT NULL;
+CREATE INDEX runs_by_tenant ON runs (tenant, run);
+CREATE INDEX runs_by_session ON runs (tenant, session, run) WHERE session IS NOT NULL;
 CREATE TABLE events (
     run TEXT NOT NULL,
     epoch INTEGER NOT NULL,
@@ -259,7 +259,7 @@ class SqliteStore(SingleWrites):
         session: str | None = None,
         agent: str | None = None,
         state: str | None = None,
-        before: tuple[float, str] | None = None,
+        after: str | None = None,
         limit: int = 50,
     ) -> Sequence[StoredRun]:
         """See :class:`~failsoft.stores.protocols.RunStore`."""
@@ -267,10 +267,10 @@ class SqliteStore(SingleWrites):
         given = {name: value for name, value in wanted.items() if value is not None}
         where = "".join(f" AND {name} = ?" for name in given)
         values: list[Any] = [tenant, *given.values()]
-        if before is not None:
-            where += " AND (created, run) < (?, ?)"
-            values += before
-        query = f"SELECT {_COLUMNS} FROM runs WHERE tenant IS ?{where} ORDER BY created DESC, run DESC LIMIT ?"  # noqa: S608 - names of ours
+        if after is not None:
+            where += " AND run < ?"
+            values.append(after)
+        query = f"SELECT {_COLUMNS} FROM runs WHERE tenant IS ?{where} ORDER BY run DESC LIMIT ?"  # noqa: S608 - names of ours
 
         def do(db: sqlite3.Connection) -> list[StoredRun]:
             return [_stored(row) for row in db.execute(query, (*values, limit))]

@@ -192,10 +192,10 @@ async def _runs_are_listed_newest_first_in_pages(store: RunStore) -> None:
 
     assert await listed(tenant="t1") == ["run_5", "run_4", "run_3", "run_2", "run_1", "run_0"]
     assert await listed(tenant="t1", limit=2) == ["run_5", "run_4"]
-    assert await listed(tenant="t1", limit=2, before=(1002.0, "run_4")) == ["run_3", "run_2"]
+    assert await listed(tenant="t1", limit=2, after="run_4") == ["run_3", "run_2"]
     assert await listed(tenant="t1", session="s1") == ["run_5", "run_3", "run_1"]
     assert await listed(tenant="t1", state="completed") == ["run_1"]
-    assert await listed(tenant="t1", session="s1", state="received", before=(1002.0, "run_5")) == ["run_3"]
+    assert await listed(tenant="t1", session="s1", state="received", after="run_5") == ["run_3"]
     assert await listed(tenant="t2", session="s1") == []
     assert await listed(tenant=None) == ["run_n"]
     assert await listed(tenant=None, agent="analyst") == []
