@@ -2,10 +2,10 @@ import asyncio
 import dataclasses
 import math
 import threading
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from failsoft.base.errors import AttemptTimeout, BadInput, CallTimeout, TimeoutExceeded, ToolFailed, UnknownTool
 from failsoft.kernel.guard import Kernel
@@ -123,6 +123,59 @@ def test_free_keywords_are_allowed_when_the_function_takes_them():
 
 async def test_the_contract_of_tools():
     assert await check_tool(add, {"a": 1}, {"a": "one"}) == 2
+
+
+GOOGLE = """Revenue.
+
+Args:
+    region: Where it was made,
+        on two lines.
+    quarter (str): When.
+"""
+NUMPY = """Revenue.
+
+Parameters
+----------
+region : str
+    Where it was made,
+    on two lines.
+quarter : str
+    When.
+"""
+SPHINX = """Revenue.
+
+:param region: Where it was made,
+    on two lines.
+:param str quarter: When.
+"""
+
+
+@pytest.mark.parametrize("text", [GOOGLE, NUMPY, SPHINX], ids=["google", "numpy", "sphinx"])
+def test_parameters_are_described_by_the_docstring_in_any_style(text, caplog):
+    def revenue(region: str, quarter: str, limit: Annotated[int, Field(description="own", ge=1)] = 10) -> None: ...
+
+    revenue.__doc__ = text + "    limit: not this\n" if text is GOOGLE else text
+    spec = tool(revenue).spec
+    properties = spec.parameters["properties"]
+    assert spec.description == "Revenue."
+    assert properties["region"]["description"] == "Where it was made, on two lines."
+    assert properties["quarter"] == {"type": "string", "description": "When."}
+    assert properties["limit"] == {"type": "integer", "default": 10, "description": "own", "minimum": 1}
+    assert caplog.records == []
+
+
+def test_a_docstring_that_cannot_be_read_is_no_error():
+    def odd(a: int) -> None: ...
+
+    odd.__doc__ = "Args:\n  a\n   : :\n:param\n:param :\n\0\n    (((:\n"
+    assert "a" in tool(odd).spec.parameters["properties"]
+
+
+def test_hints_of_cost_are_kept():
+    @tool(usual="2s", cost=0.5)
+    async def dear() -> None: ...
+
+    assert (dear.spec.usual, dear.spec.cost) == (2.0, 0.5)
 
 
 # --- arguments -----------------------------------------------------------------------------------------------------
@@ -245,6 +298,62 @@ async def test_plain_data_passes(value):
         return value
 
     assert await call(gives) is value
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        ["x" * 1000] * 10_000,
+        [[1] * 9, ["x" * 10_000_000]],
+        {str(n): {"a": [n] * 100} for n in range(5_000)},
+        {"a": {"b": [b"x" * 600_000] * 4}},
+        list(range(600_000)),
+        "é" * 700_000,
+        [{"deep": [["x" * 2_000_000]]}],
+    ],
+    ids=["texts", "uneven", "dicts", "bytes", "numbers", "characters", "deep"],
+)
+async def test_a_large_result_is_found_out_in_pieces(value):
+    @tool(result_limit=1_000_000)
+    async def large() -> Any:
+        return value
+
+    @tool(result_limit=1_000_000)
+    def threaded() -> Any:
+        return value
+
+    for one in (large, threaded):
+        with pytest.raises(ResultTooLarge, match=one.spec.name):
+            await call(one)
+
+
+async def test_a_large_result_within_the_limit_passes_and_others_run_meanwhile():
+    value = {"rows": [{"n": n, "text": "x" * 100} for n in range(60_000)], "none": None}
+    turns = 0
+
+    async def others():
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    @tool
+    async def large() -> Any:
+        return value
+
+    task = asyncio.ensure_future(others())
+    assert await call(large) is value
+    task.cancel()
+    assert turns > 10
+
+
+async def test_one_odd_thing_in_a_large_result_is_found():
+    @tool
+    async def odd() -> Any:
+        return [*["x" * 100] * 50_000, {"a": object()}]
+
+    with pytest.raises(ResultUnserialisable):
+        await call(odd)
 
 
 # --- the context ---------------------------------------------------------------------------------------------------

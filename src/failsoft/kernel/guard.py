@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, TypeVar, TypeVarTuple, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple, cast
 
 from failsoft.base.clock import Sources
 from failsoft.base.errors import FailsoftError, InternalError
@@ -46,6 +46,9 @@ from failsoft.kernel.threads import ThreadLane
 from failsoft.kernel.ticket import Ticket
 from failsoft.kernel.timeout import AdaptiveTimeout
 from failsoft.kernel.views import CallEnded, GuardStatistics, Holder, holder
+
+if TYPE_CHECKING:
+    from failsoft.kernel.processes import ProcessPool
 
 __all__ = ["CallEnded", "Guard", "GuardStatistics", "Interceptor", "Kernel", "guard"]
 
@@ -90,6 +93,7 @@ class Guard:
         self.latency = AdaptiveTimeout(policy.adaptive_timeout, fixed=policy.attempt_timeout)
         self.cache: Cache | None = None
         self.flights = Flights()
+        self.processes: ProcessPool | None = None
         self._bus = kernel.bus
         self._rng = kernel.sources.rng
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -654,9 +658,22 @@ class Guard:
             attempt_limit=self.latency.current,
         )
 
+    def process_pool(self, **settings: Any) -> ProcessPool:
+        """The downstream's worker processes, made by the first who asks with the settings of
+        :class:`~failsoft.kernel.processes.ProcessPool`, and closed with the guard.
+        """
+        if self.processes is None:
+            from failsoft.kernel.processes import ProcessPool
+
+            self.processes = ProcessPool(**settings)
+        return self.processes
+
     async def aclose(self) -> None:
-        """Ends idle threads and cancels detached callees; a running thread is left to end by itself."""
+        """Ends idle threads and worker processes, and cancels detached callees; a running thread ends by itself."""
         self.threads.close()
+        if self.processes is not None:
+            await self.processes.aclose()
+            self.processes = None
         children = list(self._children)
         for child in children:
             child.cancel()

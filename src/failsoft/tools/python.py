@@ -1,4 +1,5 @@
-"""Python functions as tools: schema from the type hints, coroutine functions on the loop, plain ones in threads.
+"""Python functions as tools: schema from the type hints, coroutine functions on the loop, plain ones in threads or in
+worker processes.
 
 ::
 
@@ -12,26 +13,29 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Final, Generic, ParamSpec, TypeVar, get_type_hints, overload
+from functools import partial
+from typing import Any, Final, Generic, Literal, ParamSpec, TypeVar, get_type_hints, overload
 
-import msgspec
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
-from failsoft.base.errors import BadInput, ToolFailed
+from failsoft.base.errors import BadInput, MalformedResult, ToolFailed
 from failsoft.base.outcomes import Kind
 from failsoft.kernel.guard import Guard
+from failsoft.kernel.ticket import Ticket
+from failsoft.tools.docstrings import first_paragraph, parameter_descriptions
 from failsoft.tools.registry import (
     RESULT_LIMIT,
     Alternate,
     Default,
+    Isolation,
     ResultTooLarge,
-    ResultUnserialisable,
     ToolContext,
     ToolSpec,
     seconds,
 )
+from failsoft.tools.results import check_result, checked_result
 
-__all__ = ["PythonTool", "check_result", "tool"]
+__all__ = ["PythonTool", "tool"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -137,6 +141,14 @@ class PythonTool(Generic[P, R]):
         key = None if spec.kind == "query" else context.idempotency_key  # what may be repeated needs none in its scope
         attempts = _Attempts()
         try:
+            if spec.isolation is not None:
+                return await guard.call(
+                    partial(self.__wrapped__, **bound),  # type: ignore[arg-type]  # awaited by the runner
+                    kind=spec.kind,
+                    timeout=spec.timeout,
+                    idempotency_key=key,
+                    runner=self._in_process,
+                )
             if spec.blocking:
                 return await guard.call_sync(
                     self._in_thread,
@@ -178,7 +190,26 @@ class PythonTool(Generic[P, R]):
             raise ToolFailed(f"tool {self.spec.name!r} raised CancelledError by itself") from None
         except (SystemExit, KeyboardInterrupt) as error:
             raise _fatal(self.spec.name, error) from error
-        return check_result(value, self.spec)
+        return await checked_result(value, self.spec)
+
+    async def _in_process(self, guard: Guard, ticket: Ticket, fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        isolation = self.spec.isolation
+        assert isolation is not None
+        pool = guard.process_pool(
+            workers=isolation.workers,
+            memory_limit=isolation.memory_limit,
+            allow_env=isolation.allow_env,
+            max_result_bytes=2 * self.spec.result_limit + 65_536,
+        )
+        try:
+            value = await pool.runner(guard, ticket, fn, args)
+        except MalformedResult as error:
+            if "limit" not in error.details:
+                raise
+            limit = self.spec.result_limit
+            text = f"tool {self.spec.name!r} returned more than {limit} bytes"
+            raise ResultTooLarge(text, downstream=guard.name, details={"limit": limit}) from None
+        return await checked_result(value, self.spec)
 
     def _in_thread(self, bound: dict[str, Any], context: ToolContext, attempts: _Attempts) -> Any:
         kwargs = self._begin(bound, context, attempts)
@@ -196,36 +227,6 @@ class PythonTool(Generic[P, R]):
 
 def _fatal(name: str, error: BaseException) -> ToolFailed:
     return ToolFailed(f"tool {name!r} raised {type(error).__name__}", details={"exception": type(error).__qualname__})
-
-
-def _encode_model(value: Any) -> Any:
-    if isinstance(value, BaseModel):
-        return value.model_dump(mode="json")
-    raise TypeError(type(value).__qualname__)
-
-
-_encoder: Final = msgspec.json.Encoder(enc_hook=_encode_model)
-
-
-def check_result(value: Any, spec: ToolSpec) -> Any:
-    """Returns `value` when it is plain data of a permitted size (dataclasses and pydantic models count as plain).
-
-    Raises :class:`ResultTooLarge` or :class:`ResultUnserialisable`, naming the tool.
-    """
-    if value is None or isinstance(value, bool | float):
-        return value
-    limit = spec.result_limit
-    if isinstance(value, str | bytes | list | tuple | dict) and len(value) > limit:
-        raise ResultTooLarge(f"tool {spec.name!r} returned more than {limit} bytes", details={"limit": limit})
-    try:
-        size = len(_encoder.encode(value))
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise ResultUnserialisable(
-            f"tool {spec.name!r} returned something that is not plain data: {str(error) or type(error).__name__}"
-        ) from None
-    if size > limit:
-        raise ResultTooLarge(f"tool {spec.name!r} returned {size} bytes, more than {limit}", details={"limit": limit})
-    return value
 
 
 # --- the decorator -------------------------------------------------------------------------------------------------
@@ -248,6 +249,9 @@ def tool(
     fallback: Default | None = None,
     approval: bool = False,
     result_limit: int = RESULT_LIMIT,
+    isolation: Literal["process"] | Isolation | None = None,
+    usual: float | str | None = None,
+    cost: float | None = None,
 ) -> Callable[[Callable[P, R]], PythonTool[P, R]]: ...
 
 
@@ -265,21 +269,29 @@ def tool(
     fallback: Default | None = None,
     approval: bool = False,
     result_limit: int = RESULT_LIMIT,
+    isolation: Literal["process"] | Isolation | None = None,
+    usual: float | str | None = None,
+    cost: float | None = None,
 ) -> Any:
     """Makes a function a tool; see :class:`~failsoft.tools.registry.ToolSpec` for what the options mean.
 
-    The name and description default to the function's and the first paragraph of its docstring, the downstream to the
-    name. Durations are in seconds or text like ``1h``. Every parameter needs a type hint that pydantic understands; a
-    parameter annotated :class:`~failsoft.tools.registry.ToolContext` gets the call's context. Raises ``TypeError``
-    for a function that cannot be called by keywords.
+    The name and description default to the function's and the first paragraph of its docstring, the descriptions of
+    parameters to what the docstring says of them, the downstream to the name. Durations are in seconds or text like
+    ``1h``. Every parameter needs a type hint that pydantic understands; a parameter annotated
+    :class:`~failsoft.tools.registry.ToolContext` gets the call's context. A coroutine function runs on the loop, a
+    plain one in a thread, or with ``isolation="process"`` in a worker process: for code that may hang, crash or leak.
+    Raises ``TypeError`` for a function that cannot be called so.
     """
 
     def decorate(function: Callable[..., Any]) -> PythonTool[..., Any]:
         own_name = name or function.__name__
         model, context_name = _arguments_of(function, own_name)
+        isolated = Isolation() if isolation == "process" else isolation
+        if isolated is not None:
+            _check_isolated(function, own_name, context_name)
         spec = ToolSpec(
             name=own_name,
-            description=description if description is not None else _first_paragraph(function),
+            description=description if description is not None else first_paragraph(function),
             kind=kind,
             downstream=downstream or own_name,
             timeout=None if timeout is None else seconds(timeout),
@@ -290,14 +302,28 @@ def tool(
             parameters=_schema(model),
             result_limit=result_limit,
             blocking=not inspect.iscoroutinefunction(function),
+            isolation=isolated,
+            usual=None if usual is None else seconds(usual),
+            cost=cost,
         )
         return PythonTool(function, spec, model, context_name)
 
     return decorate if function is None else decorate(function)
 
 
-def _first_paragraph(function: Callable[..., Any]) -> str:
-    return " ".join((inspect.getdoc(function) or "").split("\n\n")[0].split())
+def _check_isolated(function: Callable[..., Any], name: str, context_name: str | None) -> None:
+    """Raises ``TypeError`` for what cannot run in a worker process: where it is decorated, not where it is called."""
+    why = None
+    if inspect.iscoroutinefunction(function):
+        why = "a worker process runs plain functions"
+    elif context_name is not None:
+        why = f"parameter {context_name!r}: the context of a call stays in its process"
+    elif "<" in function.__qualname__:
+        why = "a worker finds functions by their names: define it at the top of a module"
+    elif function.__module__ == "__main__":
+        why = "a worker does not have the main program: define it in a module that can be imported"
+    if why is not None:
+        raise TypeError(f"tool {name!r} cannot be isolated: {why}")
 
 
 def _schema(model: type[BaseModel]) -> dict[str, Any]:
@@ -313,6 +339,7 @@ def _arguments_of(function: Callable[..., Any], name: str) -> tuple[type[BaseMod
     from pydantic import Field
 
     hints = get_type_hints(function, include_extras=True)
+    described = parameter_descriptions(function)
     fields: dict[str, Any] = {}
     context_name: str | None = None
     config = _ARGUMENTS
@@ -331,5 +358,12 @@ def _arguments_of(function: Callable[..., Any], name: str) -> tuple[type[BaseMod
         default = ... if parameter.default is parameter.empty else parameter.default
         # Fields have names of our own so that a parameter may be called `schema` or `_x`; the alias is what callers
         # write.
-        fields[f"p{len(fields)}"] = (hint, Field(default, alias=parameter.name))
+        more = _described(hint, described.get(parameter.name))
+        fields[f"p{len(fields)}"] = (hint, Field(default, alias=parameter.name, **more))
     return create_model(name, __config__=config, **fields), context_name
+
+
+def _described(hint: Any, description: str | None) -> dict[str, Any]:
+    """The docstring's description, unless the hint brings its own (``Annotated[int, Field(description=…)]``)."""
+    own = any(getattr(one, "description", None) for one in getattr(hint, "__metadata__", ()))
+    return {"description": description} if description and not own else {}

@@ -25,6 +25,7 @@ __all__ = [
     "Alternate",
     "Cancelled",
     "Default",
+    "Isolation",
     "ResultTooLarge",
     "ResultUnserialisable",
     "Tool",
@@ -87,6 +88,20 @@ class Default:
 
 
 @dataclass(frozen=True, slots=True)
+class Isolation:
+    """A plain function runs in worker processes of its downstream, which are killed at the limit with all they started.
+
+    ``workers`` processes at most (those of the first tool that the downstream serves), started when needed and kept
+    warm; ``memory_limit`` is bytes of address space for each; ``allow_env`` names variables that workers get although
+    they look like secrets. See :class:`~failsoft.kernel.processes.ProcessPool`.
+    """
+
+    workers: int = 2
+    memory_limit: int | None = None
+    allow_env: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ToolSpec:
     """A tool as planners, models, the guard and the console see it.
 
@@ -95,6 +110,8 @@ class ToolSpec:
     (bulkhead, breaker) that its calls go through. ``timeout`` is the call limit in seconds, None for the downstream's
     own. ``stale_for`` is the age in seconds up to which an earlier result may be served instead. ``approval`` asks a
     human before each call. ``parameters`` is the JSON schema of the arguments. ``result_limit`` is in bytes of JSON.
+    ``usual`` hints at the seconds that a call takes, for plans made before any was seen; ``cost`` at what one costs,
+    in whatever unit the tools of an agent share.
     """
 
     name: str
@@ -110,6 +127,9 @@ class ToolSpec:
     result_limit: int = RESULT_LIMIT
     blocking: bool = False
     """Whether it runs in a thread, which can be abandoned at its limit but not stopped."""
+    isolation: Isolation | None = None
+    usual: float | None = None
+    cost: float | None = None
 
     def to_openai(self) -> dict[str, Any]:
         """The OpenAI wire format of a tool."""
