@@ -36,7 +36,12 @@ def sleeps_in_c(seconds: float) -> None:
     ctypes.PyDLL(None).usleep(int(seconds * 1e6))  # keeps the interpreter's lock
 
 
-@tool(isolation="process", timeout="700ms", kind="action")
+@tool(isolation="process", downstream="stubborn")
+def warm() -> int:
+    return os.getpid()
+
+
+@tool(isolation="process", timeout="1500ms", kind="action")
 def stubborn(pids: str) -> None:
     """Ignores SIGTERM, and so do its children, one of them in a session of its own."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

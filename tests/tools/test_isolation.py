@@ -29,11 +29,9 @@ async def test_a_tool_runs_in_a_worker_that_is_used_again():
     two = await call(kernel, isolated.added, pair=Pair(1))
     assert (one.left, two.left) == (9, 1)
     assert one.right == two.right != os.getpid()
-    assert "processes" not in kernel.guard("added").statistics().__class__.__name__
-    pool = kernel.guard("added").processes
-    assert pool is not None
+    assert await asyncio.to_thread(alive, [one.right]) == [one.right]
     await kernel.aclose()
-    assert pool.pids() == []
+    assert await asyncio.to_thread(alive, [one.right]) == []
 
 
 async def test_at_the_limit_the_worker_is_killed_with_its_children(tmp_path):
@@ -41,7 +39,8 @@ async def test_at_the_limit_the_worker_is_killed_with_its_children(tmp_path):
     began = time.monotonic()
     with pytest.raises(CallTimeout):
         await call(kernel, isolated.sleeps_in_c, seconds=60)
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 5
+    await call(kernel, isolated.warm)  # a worker is up: the limit is not spent on starting one
     with pytest.raises(CallTimeout):
         await call(kernel, isolated.stubborn, pids=str(tmp_path / "pids"))
     await kernel.aclose()

@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple, cast
+from typing import Any, Final, Protocol, TypeVar, TypeVarTuple, cast
 
 from failsoft.base.clock import Sources
 from failsoft.base.errors import FailsoftError, InternalError
@@ -47,12 +47,19 @@ from failsoft.kernel.ticket import Ticket
 from failsoft.kernel.timeout import AdaptiveTimeout
 from failsoft.kernel.views import CallEnded, GuardStatistics, Holder, holder
 
-if TYPE_CHECKING:
-    from failsoft.kernel.processes import ProcessPool
-
 __all__ = ["CallEnded", "Guard", "GuardStatistics", "Interceptor", "Kernel", "guard"]
 
+
+class Closable(Protocol):
+    """Something to be closed at the end."""
+
+    async def aclose(self) -> None:
+        """Closes it, within seconds at most."""
+        ...
+
+
 T = TypeVar("T")
+Kept = TypeVar("Kept", bound=Closable)
 Ts = TypeVarTuple("Ts")
 
 Interceptor = Callable[..., Awaitable[Any]]
@@ -93,7 +100,7 @@ class Guard:
         self.latency = AdaptiveTimeout(policy.adaptive_timeout, fixed=policy.attempt_timeout)
         self.cache: Cache | None = None
         self.flights = Flights()
-        self.processes: ProcessPool | None = None
+        self._kept: dict[str, Closable] = {}
         self._bus = kernel.bus
         self._rng = kernel.sources.rng
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -658,22 +665,21 @@ class Guard:
             attempt_limit=self.latency.current,
         )
 
-    def process_pool(self, **settings: Any) -> ProcessPool:
-        """The downstream's worker processes, made by the first who asks with the settings of
-        :class:`~failsoft.kernel.processes.ProcessPool`, and closed with the guard.
+    def keep(self, key: str, make: Callable[[], Kept]) -> Kept:
+        """What the downstream's calls share (connections, worker processes): made by the first who asks, closed with
+        the guard. Its own, so that nobody else's calls can use it up.
         """
-        if self.processes is None:
-            from failsoft.kernel.processes import ProcessPool
-
-            self.processes = ProcessPool(**settings)
-        return self.processes
+        found = self._kept.get(key)
+        if found is None:
+            found = self._kept[key] = make()
+        return cast("Kept", found)
 
     async def aclose(self) -> None:
-        """Ends idle threads and worker processes, and cancels detached callees; a running thread ends by itself."""
+        """Ends idle threads, closes what was kept, cancels detached callees; a running thread ends by itself."""
         self.threads.close()
-        if self.processes is not None:
-            await self.processes.aclose()
-            self.processes = None
+        kept, self._kept = list(self._kept.values()), {}
+        for one in kept:
+            await one.aclose()
         children = list(self._children)
         for child in children:
             child.cancel()

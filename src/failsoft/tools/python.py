@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from failsoft.base.errors import BadInput, MalformedResult, ToolFailed
 from failsoft.base.outcomes import Kind
 from failsoft.kernel.guard import Guard
+from failsoft.kernel.processes import ProcessPool
 from failsoft.kernel.ticket import Ticket
 from failsoft.tools.docstrings import first_paragraph, parameter_descriptions
 from failsoft.tools.registry import (
@@ -195,12 +196,7 @@ class PythonTool(Generic[P, R]):
     async def _in_process(self, guard: Guard, ticket: Ticket, fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         isolation = self.spec.isolation
         assert isolation is not None
-        pool = guard.process_pool(
-            workers=isolation.workers,
-            memory_limit=isolation.memory_limit,
-            allow_env=isolation.allow_env,
-            max_result_bytes=2 * self.spec.result_limit + 65_536,
-        )
+        pool = guard.keep("processes", partial(_pool, isolation, self.spec.result_limit))
         try:
             value = await pool.runner(guard, ticket, fn, args)
         except MalformedResult as error:
@@ -223,6 +219,15 @@ class PythonTool(Generic[P, R]):
 
     def __repr__(self) -> str:
         return f"<PythonTool {self.spec.name} kind={self.spec.kind} downstream={self.spec.downstream}>"
+
+
+def _pool(isolation: Isolation, result_limit: int) -> ProcessPool:
+    return ProcessPool(
+        isolation.workers,
+        memory_limit=isolation.memory_limit,
+        allow_env=isolation.allow_env,
+        max_result_bytes=2 * result_limit + 65_536,
+    )
 
 
 def _fatal(name: str, error: BaseException) -> ToolFailed:
