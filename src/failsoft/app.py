@@ -38,6 +38,7 @@ from failsoft.runs.limits import Grace, RunLimits, RunParts
 from failsoft.runs.progress import History
 from failsoft.runs.recorder import Recorder, RecorderStatistics
 from failsoft.runs.result import RunRequest, RunResult, readable
+from failsoft.runs.review import Reviews
 from failsoft.runs.run import Run, body_hash
 from failsoft.runs.runners import TaskRunner
 from failsoft.runs.sessions import Sessions
@@ -115,6 +116,7 @@ class App:
         self._crew: Crew | None = None
         self._recorder: Recorder | None = None
         self._parts: RunParts | None = None
+        self._reviews: Reviews | None = None
         self._closing = False
         self._transport: Transport | None = None
         self._watchdog = LoopWatchdog(self.bus)
@@ -146,6 +148,7 @@ class App:
             raise RuntimeError("this app has been started")
         loop = asyncio.get_running_loop()
         crew = self._crew = Crew(loop)
+        self._reviews = Reviews(self.store, crew, self.sources.wall)
         self._watchdog.start()
         if self.store is not None:
             try:
@@ -381,6 +384,13 @@ class App:
     def known_runs(self) -> list[RunHandle]:
         """The runs that are running now or have ended not long ago, oldest first within each."""
         return [RunHandle(run) for kept in (self._remembered, self._active) for run in kept.values()]
+
+    @property
+    def approvals(self) -> Reviews:
+        """What waits for a person, and how it is answered."""
+        if self._reviews is None:
+            raise RuntimeError("the app is not running: use it in `async with`")
+        return self._reviews
 
     # --- views -----------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,8 @@ from typing import Any, ClassVar
 __all__ = [
     "AddressRefused",
     "ApprovalConflict",
+    "ApprovalExpired",
+    "ApprovalRejected",
     "AttemptTimeout",
     "BadInput",
     "BreakerOpen",
@@ -31,9 +33,11 @@ __all__ = [
     "IdempotencyConflict",
     "IdleTimeout",
     "InternalError",
+    "LeaseLost",
     "MalformedResult",
     "NodeLost",
     "NotFound",
+    "OutcomeUnknown",
     "PlanRefused",
     "QueueFull",
     "QueueTimeout",
@@ -42,6 +46,7 @@ __all__ = [
     "RunCancelled",
     "StoreConflict",
     "StoreError",
+    "StoreOutdated",
     "StreamCut",
     "TaskTimeout",
     "TimeoutExceeded",
@@ -391,6 +396,22 @@ class ApprovalConflict(FailsoftError):
     status = 409
 
 
+class ApprovalRejected(FailsoftError):
+    """A person said no to what a task was about to do."""
+
+    type = "rejected_by_person"
+    code = "approval_rejected"
+    status = 403
+
+
+class ApprovalExpired(FailsoftError):
+    """Nobody said yes or no in time to what a task was about to do."""
+
+    type = "expired"
+    code = "approval_expired"
+    status = 410
+
+
 # --- runs and stores -----------------------------------------------------------------------------------------------
 
 
@@ -425,6 +446,31 @@ class StoreError(FailsoftError):
     code = "store_error"
     status = 503
     retryable = True
+
+
+class StoreOutdated(StoreError):
+    """The store was written by another version of Failsoft: an older one is to be migrated, a newer one not touched."""
+
+    code = "store_outdated"
+    status = 500
+    retryable = False
+
+
+class LeaseLost(FailsoftError):
+    """This process could not say in time that it lives: others may drive its background runs, so it starts no calls."""
+
+    type = "store_error"
+    code = "lease_lost"
+    status = 503
+    retryable = True
+
+
+class OutcomeUnknown(FailsoftError):
+    """An action may have happened before a crash, and its tool is not declared idempotent: a person has to look."""
+
+    type = "conflict"
+    code = "outcome_unknown"
+    status = 409
 
 
 class StoreConflict(StoreError):

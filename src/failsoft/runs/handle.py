@@ -110,6 +110,17 @@ class RunHandle:
         assert self._run.result is not None
         return self._run.result
 
+    async def settled(self) -> RunResult | None:
+        """Waits until the run has ended or waits for an approval: its result, or None in the second case."""
+        run = self._run
+        while not run.ended.is_set() and run.cell.value is not RunState.WAITING_APPROVAL:
+            watcher = run.watch()
+            try:
+                await watcher
+            finally:
+                run.unwatch(watcher)
+        return run.result
+
     async def events(self, *, after: str | None = None) -> AsyncIterator[Event]:
         """The run's events from its start, or after the event id ``after``, to its terminal one, live.
 

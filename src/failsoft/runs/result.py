@@ -30,7 +30,8 @@ class RunRequest:
     ``spent_ms`` of it went by before the request got here. ``mode`` is ``fast`` (optional tasks are left out) or
     ``deep``. The same ``idempotency_key`` of the same tenant gives the same run. ``language`` is found from the input
     when None. A run of a ``session_id`` is told what was said in it before, unless it brings its own ``history``. A
-    ``background`` run is written to the store before it is accepted, and outlives its process.
+    ``background`` run is written to the store before it is accepted, waits for its turn in a lane of its own, and
+    outlives its process; its budget counts from its turn.
     """
 
     input: str

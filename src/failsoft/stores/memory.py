@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from heapq import nlargest
-from typing import Any, Final
+from typing import Final
 
 from failsoft.base.errors import FailsoftError, IdempotencyConflict, NotFound, StoreConflict
 from failsoft.base.weights import weight
+from failsoft.stores.memory_parts import MemoryApprovals, MemoryKeeping, MemoryLeases, Row
 from failsoft.stores.protocols import (
     AppendEvents,
     Created,
@@ -19,9 +19,7 @@ from failsoft.stores.protocols import (
     RunRecord,
     SaveSnapshot,
     SingleWrites,
-    StoredEvent,
     StoredRun,
-    TaskRecord,
     Write,
 )
 
@@ -33,42 +31,14 @@ UNENDED: Final = 25_000
 """Runs without an end that are kept: more than can run at once, so that only those whose end was lost are dropped."""
 
 
-@dataclass(slots=True)
-class _Row:
-    record: RunRecord
-    epoch: int
-    node: str
-    state: str = "received"
-    snapshot: Mapping[str, Any] = field(default_factory=dict)
-    terminal: str | None = None
-    result: Mapping[str, Any] | None = None
-    tasks: dict[str, TaskRecord] = field(default_factory=dict)
-    events: list[StoredEvent] = field(default_factory=list)
-    size: int = 0
-
-    def stored(self, *, whole: bool) -> StoredRun:
-        """As the port gives it; with its tasks and events when `whole`."""
-        return StoredRun(
-            self.record,
-            self.epoch,
-            self.node,
-            self.state,
-            dict(self.snapshot),
-            self.terminal,
-            self.result,
-            dict(self.tasks) if whole else {},
-            tuple(self.events) if whole else (),
-        )
-
-
-class MemoryStore(SingleWrites):
+class MemoryStore(MemoryApprovals, MemoryLeases, MemoryKeeping, SingleWrites):
     """Keeps the newest ``max_runs`` ended runs with results of about ``room`` bytes; running ones are never dropped.
 
     Nothing survives the process.
     """
 
     def __init__(self, *, max_runs: int = 1_000, max_events: int = 10_000, room: int = 256 << 20) -> None:
-        self._rows: OrderedDict[str, _Row] = OrderedDict()
+        super().__init__()
         self._ended: deque[str] = deque()
         self._keys: dict[tuple[str | None, str | None], str] = {}
         self._durations: OrderedDict[str, deque[float]] = OrderedDict()
@@ -76,6 +46,11 @@ class MemoryStore(SingleWrites):
         self._max_events = max_events
         self._room = room
         self._held = 0
+
+    @property
+    def durable(self) -> bool:
+        """No: what is in memory goes with the process."""
+        return False
 
     async def create_run(self, record: RunRecord) -> Created:
         """See :class:`~failsoft.stores.protocols.RunStore`."""
@@ -96,7 +71,7 @@ class MemoryStore(SingleWrites):
             raise StoreConflict(f"there is a run {record.run} already")
         if record.idempotency_key is not None:
             self._keys[key] = record.run
-        self._rows[record.run] = _Row(record, 1, record.node)
+        self._rows[record.run] = Row(record, 1, record.node, background=record.background)
         if len(self._rows) > self._max_runs + UNENDED:
             self._drop(next(iter(self._rows)))
         return Created(record.run, 1)
@@ -112,13 +87,9 @@ class MemoryStore(SingleWrites):
             except FailsoftError as error:
                 return error
             return None
-        row = self._rows.get(write.run)
-        if row is None:
-            return StoreConflict(f"there is no run {write.run}")
-        if row.terminal is not None:
-            return StoreConflict(f"run {write.run} has ended as {row.terminal}")
-        if row.epoch != write.epoch:
-            return StoreConflict(f"run {write.run} is at epoch {row.epoch}, not {write.epoch}")
+        row = self._held_row(write.run, write.epoch)
+        if isinstance(row, FailsoftError):
+            return row
         if isinstance(write, AppendEvents):
             row.events.extend(write.events)
             del row.events[: -self._max_events]
@@ -132,6 +103,7 @@ class MemoryStore(SingleWrites):
         else:
             row.state = row.terminal = write.terminal
             row.result = write.result
+            row.ended = write.at
             self._ended.append(write.run)
             self._forget()
         return None
@@ -147,8 +119,9 @@ class MemoryStore(SingleWrites):
         self._held -= row.size
         if row.record.idempotency_key is not None:
             self._keys.pop((row.record.tenant, row.record.idempotency_key), None)
+        self._drop_approvals(row)
 
-    async def acquire(self, run: str, node: str, *, expected: int | None = None) -> int:
+    async def acquire(self, run: str, node: str, *, expected: int | None = None, died: bool = False) -> int:
         """See :class:`~failsoft.stores.protocols.RunStore`."""
         row = self._rows.get(run)
         if row is None:
@@ -157,6 +130,7 @@ class MemoryStore(SingleWrites):
             raise StoreConflict(f"run {run} is at epoch {row.epoch} and {row.terminal or 'running'}")
         row.epoch += 1
         row.node = node
+        row.deaths += died
         return row.epoch
 
     async def load_run(self, run: str, *, tenant: str | None = None) -> StoredRun | None:

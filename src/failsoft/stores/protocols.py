@@ -5,7 +5,9 @@ whoever lost the run, or comes after its end, gets :class:`~failsoft.base.errors
 Timestamps are UTC seconds since the epoch; loop time never gets here. Values are plain JSON data.
 
 All methods may raise :class:`~failsoft.base.errors.StoreError`; callers bound them by time. Implementations prove
-themselves with :func:`failsoft.testing.contracts.check_store`.
+themselves with :func:`failsoft.testing.contracts.check_store`. Besides runs a store keeps approvals and the intents of
+actions (:mod:`~failsoft.stores.approvals`), leases (:mod:`~failsoft.stores.leases`), and what is listed, remembered
+and pruned (:mod:`~failsoft.stores.keeping`).
 """
 
 from __future__ import annotations
@@ -15,6 +17,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from failsoft.base.errors import FailsoftError
+from failsoft.stores.approvals import ApprovalStore
+from failsoft.stores.keeping import KeepingStore
+from failsoft.stores.leases import LeaseStore
 
 __all__ = [
     "AppendEvents",
@@ -133,12 +138,13 @@ class SaveSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class FinishRun:
-    """Write: the terminal state and result. At most one ever takes effect for a run."""
+    """Write: the terminal state and result, ``at`` a UTC time. At most one ever takes effect for a run."""
 
     run: str
     epoch: int
     terminal: str
     result: Mapping[str, Any]
+    at: float = 0.0
 
 
 Write = CreateRun | AppendEvents | FinishTask | SaveSnapshot | FinishRun
@@ -147,7 +153,10 @@ Write = CreateRun | AppendEvents | FinishTask | SaveSnapshot | FinishRun
 
 @dataclass(frozen=True, slots=True)
 class StoredRun:
-    """A run as it stands in the store. ``terminal`` and ``result`` are None until it has ended."""
+    """A run as it stands in the store. ``terminal``, ``result`` and ``ended`` (UTC) are None until it has ended.
+
+    ``deaths`` is how many nodes died while they held it.
+    """
 
     record: RunRecord
     epoch: int
@@ -158,10 +167,12 @@ class StoredRun:
     result: Mapping[str, Any] | None = None
     tasks: Mapping[str, TaskRecord] = field(default_factory=dict)
     events: tuple[StoredEvent, ...] = ()
+    ended: float | None = None
+    deaths: int = 0
 
 
-class RunStore(Protocol):
-    """Where runs are kept."""
+class RunStore(ApprovalStore, LeaseStore, KeepingStore, Protocol):
+    """Where runs are kept, and all else."""
 
     async def create_run(self, record: RunRecord) -> Created:
         """Inserts a run with epoch 1, held by ``record.node``.
@@ -190,14 +201,15 @@ class RunStore(Protocol):
         """One :class:`SaveSnapshot`; raises its conflict."""
         ...
 
-    async def finish_run(self, run: str, epoch: int, terminal: str, result: Mapping[str, Any]) -> None:
+    async def finish_run(self, run: str, epoch: int, terminal: str, result: Mapping[str, Any], at: float = 0.0) -> None:
         """One :class:`FinishRun`; raises its conflict: a run ends once."""
         ...
 
-    async def acquire(self, run: str, node: str, *, expected: int | None = None) -> int:
+    async def acquire(self, run: str, node: str, *, expected: int | None = None, died: bool = False) -> int:
         """Takes the run over for `node`; its epoch grows by one and is returned. The former holder's writes conflict.
 
-        Raises ``StoreConflict`` when the run has ended or its epoch is not `expected`; ``NotFound`` when there is none.
+        `died` when the former holder did, which is counted. Raises ``StoreConflict`` when the run has ended or its
+        epoch is not `expected`; ``NotFound`` when there is none.
         """
         ...
 
@@ -221,6 +233,12 @@ class RunStore(Protocol):
         """
         ...
 
+    async def read_events(
+        self, run: str, *, tenant: str | None = None, after: tuple[int, int] | None = None, limit: int = 500
+    ) -> Sequence[StoredEvent]:
+        """The run's events after the id `after` (epoch, seq), in order; none for another tenant's run."""
+        ...
+
     async def record_durations(self, durations: Sequence[Duration]) -> None:
         """Adds to the history; only the newest few per key are kept."""
         ...
@@ -235,7 +253,7 @@ class RunStore(Protocol):
 
 
 class SingleWrites:
-    """The four single writes by :meth:`RunStore.write`, for implementations to inherit."""
+    """The single writes by :meth:`RunStore.write`, for implementations to inherit."""
 
     async def write(self, writes: Sequence[Write]) -> list[FailsoftError | None]:
         """See :class:`RunStore`."""
@@ -258,6 +276,6 @@ class SingleWrites:
         """See :class:`RunStore`."""
         await self._one(SaveSnapshot(run, epoch, state, data))
 
-    async def finish_run(self, run: str, epoch: int, terminal: str, result: Mapping[str, Any]) -> None:
+    async def finish_run(self, run: str, epoch: int, terminal: str, result: Mapping[str, Any], at: float = 0.0) -> None:
         """See :class:`RunStore`."""
-        await self._one(FinishRun(run, epoch, terminal, result))
+        await self._one(FinishRun(run, epoch, terminal, result, at))

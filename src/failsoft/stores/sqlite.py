@@ -8,31 +8,30 @@ cost of a sync each.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
-import msgspec
-from pydantic import BaseModel
-
-from failsoft.base.errors import FailsoftError, IdempotencyConflict, NotFound, StoreConflict, StoreError
+from failsoft.base.errors import FailsoftError, StoreError
+from failsoft.base.redaction import Redactor
+from failsoft.stores.node_locks import NodeLocks
 from failsoft.stores.protocols import (
-    AppendEvents,
     Created,
-    CreateRun,
     Duration,
-    FinishTask,
     RunRecord,
-    SaveSnapshot,
     SingleWrites,
     StoredEvent,
     StoredRun,
-    TaskRecord,
     Write,
 )
+from failsoft.stores.sqlite_parts import SqliteApprovals, SqliteKeeping, SqliteLeases
+from failsoft.stores.sqlite_runs import acquire, create, json_of, listed, load, read_events, write
+from failsoft.stores.sqlite_schema import prepare
 
 __all__ = ["SqliteStore"]
 
@@ -40,66 +39,24 @@ T = TypeVar("T")
 
 _GROUP: Final = 500
 """Jobs in one commit at most."""
+_WAITING: Final = 50_000
+"""Jobs that wait at most; more are refused."""
 _DURATIONS_PER_KEY: Final = 50
-_VERSION: Final = 1
-
-_SCHEMA: Final = """
-CREATE TABLE runs (
-    run TEXT PRIMARY KEY,
-    tenant TEXT,
-    idempotency_key TEXT,
-    body_hash TEXT NOT NULL,
-    agent TEXT NOT NULL,
-    session TEXT,
-    request TEXT NOT NULL,
-    created REAL NOT NULL,
-    budget REAL NOT NULL,
-    background INTEGER NOT NULL,
-    first_node TEXT NOT NULL,
-    node TEXT NOT NULL,
-    epoch INTEGER NOT NULL,
-    state TEXT NOT NULL,
-    snapshot TEXT NOT NULL,
-    terminal TEXT,
-    result TEXT
-) WITHOUT ROWID;
-CREATE UNIQUE INDEX runs_by_key ON runs (ifnull(tenant, ''), idempotency_key) WHERE idempotency_key IS NOT NULL;
-CREATE INDEX runs_by_tenant ON runs (tenant, run);
-CREATE INDEX runs_by_session ON runs (tenant, session, run) WHERE session IS NOT NULL;
-CREATE TABLE events (
-    run TEXT NOT NULL,
-    epoch INTEGER NOT NULL,
-    seq INTEGER NOT NULL,
-    kind TEXT NOT NULL,
-    at REAL NOT NULL,
-    task TEXT,
-    data TEXT,
-    PRIMARY KEY (run, epoch, seq)
-) WITHOUT ROWID;
-CREATE TABLE tasks (
-    run TEXT NOT NULL,
-    task TEXT NOT NULL,
-    status TEXT NOT NULL,
-    value TEXT,
-    provenance TEXT NOT NULL,
-    started REAL,
-    ended REAL,
-    PRIMARY KEY (run, task)
-) WITHOUT ROWID;
-CREATE TABLE durations (id INTEGER PRIMARY KEY, key TEXT NOT NULL, seconds REAL NOT NULL);
-CREATE INDEX durations_by_key ON durations (key, id);
-"""
-
-
-def _plain(value: Any) -> Any:
-    return value.model_dump(mode="json") if isinstance(value, BaseModel) else repr(value)
-
-
-_encoder: Final = msgspec.json.Encoder(enc_hook=_plain)
-
-
-def _text(value: Any) -> str:
-    return _encoder.encode(dict(value) if isinstance(value, Mapping) else value).decode()
+_LOCKED: Final = 2.0
+"""Seconds to wait for another process that holds the file."""
+_BROKEN: Final = frozenset(
+    {
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_NOTADB,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_READONLY,
+    }
+)
+"""Errors that are about the file and not about one job: trying the jobs one by one would only take longer."""
 
 
 class _Job(NamedTuple):
@@ -108,19 +65,38 @@ class _Job(NamedTuple):
     loop: asyncio.AbstractEventLoop
 
 
-class SqliteStore(SingleWrites):
-    """Keeps runs in the file at `path`, made when it is not there; ``:memory:`` keeps them in the process."""
+class SqliteStore(SqliteApprovals, SqliteLeases, SqliteKeeping, SingleWrites):
+    """Keeps runs in the file at `path`, made when it is not there; ``:memory:`` keeps them in the process.
 
-    def __init__(self, path: str | Path, *, synchronous: Literal["NORMAL", "FULL"] = "NORMAL") -> None:
+    ``redactor`` takes secrets out of everything before it is written. ``migrate`` brings an older file up to date
+    when it is opened; else it is refused.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        synchronous: Literal["NORMAL", "FULL"] = "NORMAL",
+        redactor: Redactor | None = None,
+        migrate: bool = False,
+    ) -> None:
         self._path = str(path)
+        self._redactor = redactor if redactor is not None else Redactor()
+        self._migrate = migrate
+        self._locks = NodeLocks(Path(path)) if self._path != ":memory:" else None
         self._synchronous = synchronous
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._commits = 0
 
+    def _text(self, value: Any) -> str:
+        return self._redactor.json(json_of(value))
+
     # --- the writer thread -----------------------------------------------------------------------------------------
 
     async def _submit(self, do: Callable[[sqlite3.Connection], T]) -> T:
+        if self._jobs.qsize() >= _WAITING:
+            raise StoreError(f"the database {self._path} is too slow: {_WAITING} jobs wait")
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
         begins = getattr(loop, "work_begins", None)
@@ -154,54 +130,70 @@ class SqliteStore(SingleWrites):
                     connection = self._open()
             except Exception as error:  # noqa: BLE001 - told to everyone who waits; the next job tries again
                 for job in jobs:
-                    _report(job, None, _store_error(error))
+                    _report(job, None, self._store_error(error))
             else:
-                self._commit(connection, jobs)
+                if not self._commit(connection, jobs):
+                    connection.close()  # whatever is wrong with the file, it is opened anew
+                    connection = None
             if ends:
                 break
         if connection is not None:
             connection.close()
+        if self._locks is not None:
+            self._locks.close()
 
-    def _commit(self, connection: sqlite3.Connection, jobs: list[_Job]) -> None:
-        """All jobs in one transaction; if the database refuses one, each in its own."""
+    def _commit(self, connection: sqlite3.Connection, jobs: list[_Job]) -> bool:
+        """All jobs in one transaction; if the database refuses one, each in its own. False when the file is broken."""
         results: list[tuple[Any, BaseException | None]] = []
+        sound = True
         try:
             connection.execute("BEGIN IMMEDIATE")
             results = [_do(job, connection) for job in jobs]
             connection.execute("COMMIT")
         except sqlite3.Error as error:
             _roll_back(connection)
-            if len(jobs) > 1:
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            if code not in _BROKEN and len(jobs) > 1:
                 for job in jobs:
-                    self._commit(connection, [job])
-                return
-            results = [(None, _store_error(error))]
+                    sound = self._commit(connection, [job]) and sound
+                return sound
+            sound = code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL} or code not in _BROKEN
+            results = [(None, self._store_error(error))] * len(jobs)
         self._commits += 1
         for job, (value, problem) in zip(jobs, results, strict=True):
             _report(job, value, problem)
+        return sound
 
     def _open(self) -> sqlite3.Connection:
         if self._path != ":memory:":
             Path(self._path).parent.mkdir(parents=True, exist_ok=True)
-        connection = sqlite3.connect(self._path, timeout=2.0, isolation_level=None)
+            if self._migrate and Path(self._path).exists():
+                from failsoft.stores.migrating import migrate
+
+                migrate(self._path)
+        connection = sqlite3.connect(self._path, timeout=_LOCKED, isolation_level=None)
         try:
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute(f"PRAGMA synchronous={self._synchronous}")
-            version = connection.execute("PRAGMA user_version").fetchone()[0]
-            if version > _VERSION:
-                raise StoreError(f"{self._path} was written by a newer version (schema {version}, known {_VERSION})")
-            if version == 0:
-                connection.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version={_VERSION}; COMMIT;")
+            prepare(connection, self._path)
         except BaseException:
             connection.close()
             raise
         return connection
 
+    def _store_error(self, error: BaseException) -> StoreError:
+        if isinstance(error, StoreError):
+            return error
+        mapped = StoreError(f"the database {self._path} failed: {error}", details={"kind": type(error).__name__})
+        mapped.__cause__ = error
+        return mapped
+
     async def aclose(self) -> None:
         """Writes what is pending, closes the file and ends the thread."""
         if self._thread is None:
             return
-        await self._submit(lambda _: None)
+        with contextlib.suppress(StoreError):  # a broken file was reported to whoever wrote to it
+            await self._submit(lambda _: None)
         self._jobs.put(None)
         self._thread = None
 
@@ -209,26 +201,15 @@ class SqliteStore(SingleWrites):
 
     async def create_run(self, record: RunRecord) -> Created:
         """See :class:`~failsoft.stores.protocols.RunStore`."""
-        return await self._submit(lambda db: _create(db, record))
+        return await self._submit(lambda db: create(db, record, self._text))
 
     async def write(self, writes: Sequence[Write]) -> list[FailsoftError | None]:
         """See :class:`~failsoft.stores.protocols.RunStore`."""
-        return await self._submit(lambda db: [_write(db, write) for write in writes])
+        return await self._submit(lambda db: [write(db, one, self._text) for one in writes])
 
-    async def acquire(self, run: str, node: str, *, expected: int | None = None) -> int:
+    async def acquire(self, run: str, node: str, *, expected: int | None = None, died: bool = False) -> int:
         """See :class:`~failsoft.stores.protocols.RunStore`."""
-
-        def do(db: sqlite3.Connection) -> int:
-            row = db.execute("SELECT epoch, terminal FROM runs WHERE run = ?", (run,)).fetchone()
-            if row is None:
-                raise NotFound(f"there is no run {run}")
-            epoch, terminal = row
-            if terminal is not None or (expected is not None and epoch != expected):
-                raise StoreConflict(f"run {run} is at epoch {epoch} and {terminal or 'running'}")
-            db.execute("UPDATE runs SET epoch = epoch + 1, node = ? WHERE run = ?", (node, run))
-            return int(epoch) + 1
-
-        return await self._submit(do)
+        return await self._submit(lambda db: acquire(db, run, node, expected, died=died))
 
     async def record_durations(self, durations: Sequence[Duration]) -> None:
         """See :class:`~failsoft.stores.protocols.RunStore`."""
@@ -250,7 +231,7 @@ class SqliteStore(SingleWrites):
 
     async def load_run(self, run: str, *, tenant: str | None = None) -> StoredRun | None:
         """See :class:`~failsoft.stores.protocols.RunStore`."""
-        return await self._submit(lambda db: _load(db, run, tenant))
+        return await self._submit(partial(load, run=run, tenant=tenant))
 
     async def list_runs(
         self,
@@ -264,16 +245,18 @@ class SqliteStore(SingleWrites):
     ) -> Sequence[StoredRun]:
         """See :class:`~failsoft.stores.protocols.RunStore`."""
         wanted = {"session": session, "agent": agent, "state": state}
-        given = {name: value for name, value in wanted.items() if value is not None}
-        where = "".join(f" AND {name} = ?" for name in given)
-        values: list[Any] = [tenant, *given.values()]
-        if after is not None:
-            where += " AND run < ?"
-            values.append(after)
-        query = f"SELECT {_COLUMNS} FROM runs WHERE tenant IS ?{where} ORDER BY run DESC LIMIT ?"  # noqa: S608 - names of ours
+        return await self._submit(lambda db: listed(db, tenant, wanted, after, limit))
 
-        def do(db: sqlite3.Connection) -> list[StoredRun]:
-            return [_stored(row) for row in db.execute(query, (*values, limit))]
+    async def read_events(
+        self, run: str, *, tenant: str | None = None, after: tuple[int, int] | None = None, limit: int = 500
+    ) -> Sequence[StoredEvent]:
+        """See :class:`~failsoft.stores.protocols.RunStore`."""
+
+        def do(db: sqlite3.Connection) -> Sequence[StoredEvent]:
+            whose = db.execute("SELECT tenant FROM runs WHERE run = ?", (run,)).fetchone()
+            if whose is None or (tenant is not None and whose[0] != tenant):
+                return ()
+            return read_events(db, run, after or (0, 0), limit)
 
         return await self._submit(do)
 
@@ -325,146 +308,3 @@ def _roll_back(connection: sqlite3.Connection) -> None:
             connection.execute("ROLLBACK")
     except sqlite3.Error:
         return
-
-
-def _store_error(error: BaseException) -> StoreError:
-    if isinstance(error, StoreError):
-        return error
-    mapped = StoreError(f"the database failed: {error}")
-    mapped.__cause__ = error
-    return mapped
-
-
-def _create(db: sqlite3.Connection, record: RunRecord) -> Created:
-    if record.idempotency_key is not None:
-        row = db.execute(
-            "SELECT run, epoch, body_hash FROM runs WHERE ifnull(tenant, '') = ifnull(?, '') AND idempotency_key = ?",
-            (record.tenant, record.idempotency_key),
-        ).fetchone()
-        if row is not None:
-            run, epoch, body_hash = row
-            if body_hash != record.body_hash:
-                raise IdempotencyConflict(
-                    "this Idempotency-Key was used with another request", param="Idempotency-Key", run_id=run
-                )
-            return Created(run, epoch, existing=True)
-    made = db.execute(
-        "INSERT OR IGNORE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1, 'received', '{}', NULL, NULL)",
-        (
-            record.run,
-            record.tenant,
-            record.idempotency_key,
-            record.body_hash,
-            record.agent,
-            record.session,
-            _text(record.request),
-            record.created,
-            record.budget,
-            record.background,
-            record.node,
-            record.node,
-        ),
-    ).rowcount
-    if made == 0:
-        raise StoreConflict(f"there is a run {record.run} already")
-    return Created(record.run, 1)
-
-
-def _write(db: sqlite3.Connection, write: Write) -> FailsoftError | None:
-    if isinstance(write, CreateRun):
-        try:
-            _create(db, write.record)
-        except FailsoftError as error:
-            return error
-        return None
-    if isinstance(write, SaveSnapshot):
-        changed = db.execute(
-            "UPDATE runs SET state = ?, snapshot = ? WHERE run = ? AND epoch = ? AND terminal IS NULL",
-            (write.state, _text(write.data), write.run, write.epoch),
-        ).rowcount
-    elif isinstance(write, AppendEvents | FinishTask):
-        changed = db.execute(
-            "SELECT count(*) FROM runs WHERE run = ? AND epoch = ? AND terminal IS NULL", (write.run, write.epoch)
-        ).fetchone()[0]
-        if changed and isinstance(write, AppendEvents):
-            db.executemany(
-                "INSERT OR REPLACE INTO events VALUES (?, ?, ?, ?, ?, ?, ?)",
-                [(write.run, e.epoch, e.seq, e.kind, e.at, e.task, _text(e.data)) for e in write.events],
-            )
-        elif changed and isinstance(write, FinishTask):
-            one = write.record
-            db.execute(
-                "INSERT OR REPLACE INTO tasks VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (write.run, one.task, one.status, _text(one.value), _text(one.provenance), one.started, one.ended),
-            )
-    else:
-        changed = db.execute(
-            "UPDATE runs SET state = ?1, terminal = ?1, result = ?2 WHERE run = ?3 AND epoch = ?4 AND terminal IS NULL",
-            (write.terminal, _text(write.result), write.run, write.epoch),
-        ).rowcount
-    return None if changed else _conflict(db, write.run, write.epoch)
-
-
-def _conflict(db: sqlite3.Connection, run: str, epoch: int) -> StoreConflict:
-    row = db.execute("SELECT epoch, terminal FROM runs WHERE run = ?", (run,)).fetchone()
-    if row is None:
-        return StoreConflict(f"there is no run {run}")
-    if row[1] is not None:
-        return StoreConflict(f"run {run} has ended as {row[1]}")
-    return StoreConflict(f"run {run} is at epoch {row[0]}, not {epoch}")
-
-
-_COLUMNS: Final = (
-    "tenant, idempotency_key, body_hash, agent, session, request, created, budget, background, first_node, node, "
-    "epoch, state, snapshot, terminal, result, run"
-)
-
-
-def _load(db: sqlite3.Connection, run: str, tenant: str | None) -> StoredRun | None:
-    row = db.execute(f"SELECT {_COLUMNS} FROM runs WHERE run = ?", (run,)).fetchone()  # noqa: S608 - names of ours
-    if row is None or (tenant is not None and row[0] != tenant):
-        return None
-    decode = msgspec.json.decode
-    tasks = {
-        task: TaskRecord(task, status, decode(value), decode(provenance), started, ended)
-        for task, status, value, provenance, started, ended in db.execute(
-            "SELECT task, status, value, provenance, started, ended FROM tasks WHERE run = ?", (run,)
-        )
-    }
-    events = tuple(
-        StoredEvent(epoch, seq, kind, at, task, decode(data))
-        for epoch, seq, kind, at, task, data in db.execute(
-            "SELECT epoch, seq, kind, at, task, data FROM events WHERE run = ? ORDER BY epoch, seq", (run,)
-        )
-    )
-    return _stored(row, tasks, events)
-
-
-def _stored(
-    row: tuple[Any, ...], tasks: Mapping[str, TaskRecord] | None = None, events: tuple[StoredEvent, ...] = ()
-) -> StoredRun:
-    decode = msgspec.json.decode
-    record = RunRecord(
-        run=row[16],
-        tenant=row[0],
-        idempotency_key=row[1],
-        body_hash=row[2],
-        agent=row[3],
-        session=row[4],
-        request=decode(row[5]),
-        created=row[6],
-        budget=row[7],
-        background=bool(row[8]),
-        node=row[9],
-    )
-    return StoredRun(
-        record,
-        row[11],
-        row[10],
-        row[12],
-        decode(row[13]),
-        row[14],
-        None if row[15] is None else decode(row[15]),
-        tasks or {},
-        events,
-    )

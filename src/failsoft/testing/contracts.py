@@ -237,7 +237,9 @@ def store_cases() -> list[StoreCase]:
         _runs_are_listed_newest_first_in_pages,
         _durations_are_kept_and_bounded,
     )
-    return [StoreCase(check.__name__.strip("_"), check) for check in checks]
+    from failsoft.testing.store_contracts import CHECKS
+
+    return [StoreCase(check.__name__.strip("_"), check) for check in (*checks, *CHECKS)]
 
 
 async def check_store(make: Callable[[], Awaitable[RunStore]]) -> None:
