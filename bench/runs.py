@@ -9,15 +9,17 @@ threads counted, so a busy machine does not change it; medians of rounds.
   events and answer included; with the store off, and with SQLite on until everything is written.
 * ``plan_1000_ratio``: a task of a 1 000-task plan against one of a 10-task plan, the worse of a chain and of
   independent tasks.
-* ``bytes_per_waiting_run``: 10 000 runs wait on one slow downstream with 10 000 permits: what the process grew, per run.
+* ``bytes_per_waiting_run``: 10 000 runs wait on one slow downstream with 10 000 permits: what the process grew by, for
+  each.
 * ``healthy_p99_ratio``: a healthy tool's p99 while they wait, over its p99 in the idle app; the median of rounds.
 * ``http_run_added_ms``: p50 of ``POST /v1/runs`` for 3 no-op tasks over one connection; the tasks take nothing, so all
   of it is added. ``http_floor_ms`` is the server's liveness page over the same connection.
 * ``rss_mb``, ``start_s``: ``failsoft serve`` with the analyst's data loaded before: memory when it is ready, and the
   time until then (its CPU time is ``start_cpu_s``).
-* ``peers``: µs of CPU per no-op step of a chain of 100 (steps of one tool call for the agent frameworks, against a model
-  that answers at once in the same process), each in an environment of its own under ``.bench/runs_peers/``;
-  ``--install`` makes those that are missing.
+* ``peers``: µs of CPU per no-op step of a chain of 100 (steps of one tool call for the agent frameworks, against a
+  model that answers at once in the same process), each in an environment of its own under ``.bench/runs_peers/``;
+  ``--install`` makes those that are missing. ``asyncio_timeout_us`` is a yardstick for the machine: the CPU time of
+  ``async with asyncio.timeout(…)``, 4.2 where the goals were set.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ PART_TIMEOUT = 180.0
 """Seconds that one part may take."""
 
 
-# --- the parts that run in a child -------------------------------------------------------------------------------------
+# --- the parts that run in a child ---
 
 
 def app_of(tasks: int, shape: str, *, store: Any = "off", budget: float = 60.0) -> Any:
@@ -105,6 +107,18 @@ async def cpu_per_task(app: Any, tasks: int, runs: int, rounds: int) -> float:
         return statistics.median(found)
 
 
+async def yardstick() -> float:
+    """Seconds of CPU of one ``asyncio.timeout``: the least of some rounds."""
+    found = []
+    for _ in range(7):
+        start = time.process_time()
+        for _ in range(2_000):
+            async with asyncio.timeout(60):  # noqa: ASYNC100 - its cost is the question
+                pass
+        found.append((time.process_time() - start) / 2_000)
+    return min(found)
+
+
 def part_task(rounds: int) -> dict[str, Any]:
     from failsoft.stores.sqlite import SqliteStore
 
@@ -120,6 +134,7 @@ def part_task(rounds: int) -> dict[str, Any]:
                 await store.aclose()
 
         figures["task_us_sqlite"] = asyncio.run(stored()) * 1e6
+    figures["asyncio_timeout_us"] = asyncio.run(yardstick()) * 1e6
     return figures
 
 
@@ -180,7 +195,7 @@ def part_waiting(rounds: int, runs: int = 10_000) -> dict[str, Any]:
                 idle, before = await p99(app), memory()
                 gate.clear()
                 handles = [app.start(RunRequest("wait", agent="slow", budget_ms=600_000)) for _ in range(runs)]
-                while app.kernel.guards["slow"].bulkhead.in_use < runs:
+                while app.kernel.guards["slow"].bulkhead.in_use < runs:  # noqa: ASYNC110 - there is no event for it
                     await asyncio.sleep(0.01)
                 gc.collect()
                 sizes.append((memory() - before) / runs)
@@ -220,7 +235,7 @@ def part_served() -> None:
         runner.run(serve())
 
 
-# --- the parts that look from outside ------------------------------------------------------------------------------------
+# --- the parts that look from outside ---
 
 
 def part_http(rounds: int) -> dict[str, Any]:

@@ -24,6 +24,8 @@ __all__ = ["Answer", "AnswerFunction", "Artifact", "Parts", "Shortfall", "build"
 
 _log = logging.getLogger(__name__)
 
+_LEFT_OUT: Final = frozenset({"mode_fast", "condition_false"})
+"""Reasons for which a task was left out on purpose."""
 _ROWS: Final = 20
 """Rows of a table that the generic answer shows."""
 _FILE_NAME: Final = re.compile(r"[^\x00-\x1f\x7f/\\:\ud800-\udfff]{1,200}")
@@ -155,8 +157,8 @@ def shortfalls(plan: Plan | None, outcomes: Mapping[str, Outcome[Any]], language
     found: list[Shortfall] = []
     for task in plan.tasks if plan is not None else ():
         outcome = outcomes.get(task.id)
-        if outcome is not None and (not outcome.degraded or outcome.provenance.reason == "mode_fast"):
-            continue  # what the caller asked to leave out is no shortfall
+        if outcome is not None and (not outcome.degraded or outcome.provenance.reason in _LEFT_OUT):
+            continue  # what nobody wanted is no shortfall
         kind: ShortfallKind
         age = None
         if outcome is None or outcome.provenance.served is None:

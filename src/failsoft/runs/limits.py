@@ -10,6 +10,7 @@ from failsoft.base.clock import Sources
 from failsoft.base.events import EventBus
 from failsoft.kernel.guard import Kernel
 from failsoft.runs.crew import PATIENCE, Crew
+from failsoft.runs.pace import Pace
 from failsoft.runs.progress import History
 from failsoft.runs.recorder import Recorder
 from failsoft.runs.runners import TaskRunner
@@ -95,4 +96,5 @@ class RunParts:
     store: RunStore | None = None
     recorder: Recorder | None = None
     runners: Mapping[str, TaskRunner] | None = None
+    pace: Pace = field(default_factory=Pace)
     sessions: Sessions = field(default_factory=Sessions)

@@ -1,27 +1,28 @@
 """A plan is data: a versioned DAG of tasks that any planner may make and JSON carries unchanged.
 
-Arguments may refer to the result of an earlier task by ``{"$from": "id"}``, or to a part of it by
-``{"$from": "id", "path": "rows[0].name"}``; with ``"default"`` a missing result or part is no error. References reach
-only tasks that surely ended before: those in ``needs``, directly or through others.
+Arguments may refer to the result of an earlier task, see :mod:`~failsoft.runs.references`. References reach only tasks
+that surely ended before: those in ``needs``, directly or through others.
 
 :func:`check_plan` is the one gate between a planner and the scheduler: a plan that passed it can be run.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from failsoft.base.errors import BadInput, PlanRefused, UnknownTool
 from failsoft.base.outcomes import Priority
+from failsoft.runs.conditions import Condition
+from failsoft.runs.references import ITEM, Reference, reference_of, references, resolve
+from failsoft.runs.shape import Shape
 from failsoft.tools.registry import ToolRegistry
 
 __all__ = [
+    "Each",
     "Fallback",
     "Plan",
     "PlanLimits",
@@ -36,12 +37,6 @@ __all__ = [
 TaskKind = Literal["tool", "model", "agent", "rule"]
 PriorityName = Literal["critical", "normal", "optional"]
 
-_DEPTH: Final = 64
-"""Nesting of arguments beyond which a plan is refused."""
-
-_FROM: Final = "$from"
-_STEP: Final = re.compile(r"([^.\[\]]+)|\[(-?\d+)\]")
-
 
 class Fallback(BaseModel):
     """A value served when nothing else could be; ``equivalent`` when it is as good as the real one."""
@@ -52,6 +47,21 @@ class Fallback(BaseModel):
     equivalent: bool = False
 
 
+class Each(BaseModel):
+    """A task is done once for each item of a list: ``over`` is the list, or a reference to one.
+
+    At most ``width`` items are under way at once, and at most ``limit`` are done at all; what is beyond is left out,
+    which makes the result a truncated one. In the arguments ``{"$item": "path"}`` stands for the item or a part of it.
+    The result is the list of the items' results in their order, with None for those that brought nothing.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    over: list[Any] | dict[str, Any]
+    width: int = Field(default=8, ge=1, le=1_000)
+    limit: int = Field(default=100, ge=1, le=10_000)
+
+
 class TaskSpec(BaseModel):
     """One task of a plan.
 
@@ -60,6 +70,12 @@ class TaskSpec(BaseModel):
     start though a task it needs brought nothing: references to it give None. ``timeout`` is in seconds and covers the
     whole task with its retries and alternates; ``weight`` is its share in progress while there is no history.
     ``fallback`` is served when the task brings nothing, also when it was never started.
+
+    ``when``: the task is done only when this holds; else it is left out, with all that needs it, and nothing is
+    missing.
+    ``map``: it is done for each item of a list. ``join="any"``: it starts as soon as one of its ``needs`` brought
+    something, and not only when all have. ``retries``: how often the whole of it is tried again when it failed with
+    what may pass; only what may be repeated (a query) is, and only while the run's budget has room for it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -76,6 +92,10 @@ class TaskSpec(BaseModel):
     timeout: float | None = Field(default=None, gt=0)
     weight: float = Field(default=1.0, gt=0)
     tolerates_missing: bool = False
+    when: Condition | None = None
+    map: Each | None = None
+    join: Literal["all", "any"] = "all"
+    retries: int = Field(default=0, ge=0, le=3)
 
     @property
     def rank(self) -> int:
@@ -109,6 +129,14 @@ class Plan(BaseModel):
             if task.id == task_id:
                 return task
         raise KeyError(task_id)
+
+    @property
+    def shape(self) -> Shape:
+        """Who needs whom; worked out once. A cycle shows in it as tasks that are in no order."""
+        known: Shape | None = self.__dict__.get("_shape")
+        if known is None or known.tasks is not self.tasks:
+            known = self.__dict__["_shape"] = Shape(self.tasks)
+        return known
 
     def to_json(self) -> str:
         """JSON that :meth:`from_json` reads back as an equal plan."""
@@ -152,114 +180,6 @@ def dotted(loc: Sequence[int | str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
-    """A ``$from`` in a task's arguments: whose result, which part of it, and where it stands."""
-
-    task: str
-    path: str = ""
-    default: Any = None
-    has_default: bool = False
-    where: str = ""
-
-
-class _TooDeep(Exception):
-    """A signal within this module."""
-
-
-def references(arguments: Mapping[str, Any]) -> list[Reference]:
-    """All references in a task's arguments, in order. Raises :class:`PlanRefused` for malformed or too deep ones."""
-    try:
-        return list(_references(arguments, "arguments", 0))
-    except _TooDeep:
-        raise PlanRefused(
-            f"arguments are nested more than {_DEPTH} deep", param="arguments", details={"reason": "too_deep"}
-        ) from None
-
-
-def _references(value: Any, where: str, depth: int) -> Iterator[Reference]:
-    if depth > _DEPTH:
-        raise _TooDeep
-    if isinstance(value, dict):
-        if _FROM in value:
-            yield _reference(value, where)
-            return
-        for key, item in value.items():
-            yield from _references(item, f"{where}.{key}", depth + 1)
-    elif isinstance(value, list | tuple):
-        for i, item in enumerate(value):
-            yield from _references(item, f"{where}[{i}]", depth + 1)
-
-
-def _reference(value: Mapping[str, Any], where: str) -> Reference:
-    task, path = value[_FROM], value.get("path", "")
-    if not isinstance(task, str) or not isinstance(path, str) or not value.keys() <= {_FROM, "path", "default"}:
-        raise PlanRefused(
-            f'{where} is no reference: write {{"$from": "task", "path": "optional.path", "default": …}}',
-            param=where,
-            details={"reason": "bad_reference"},
-        )
-    return Reference(task, path, value.get("default"), "default" in value, where)
-
-
-def resolve(arguments: Mapping[str, Any], values: Mapping[str, Any], missing: Collection[str] = ()) -> dict[str, Any]:
-    """The arguments with each reference replaced by what it refers to.
-
-    ``values`` are results by task id; a task in ``missing`` brought nothing and gives the reference's default, else
-    None. Raises :class:`~failsoft.base.errors.BadInput` naming the argument when a path leads nowhere.
-    """
-    return {key: _resolved(value, values, missing, key) for key, value in arguments.items()}
-
-
-def _resolved(value: Any, values: Mapping[str, Any], missing: Collection[str], where: str) -> Any:
-    if isinstance(value, dict):
-        if _FROM in value:
-            reference = _reference(value, where)
-            if reference.task in missing:
-                return reference.default
-            return _follow(values[reference.task], reference)
-        return {key: _resolved(item, values, missing, f"{where}.{key}") for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_resolved(item, values, missing, f"{where}[{i}]") for i, item in enumerate(value)]
-    return value
-
-
-def _follow(value: Any, reference: Reference) -> Any:
-    """Walks a path through mappings, sequences and the fields of dataclasses and models, nothing else."""
-    for match in _STEP.finditer(reference.path):
-        name, index = match.groups()
-        try:
-            if index is not None:
-                value = value[int(index)] if isinstance(value, list | tuple) else _nowhere()
-            elif isinstance(value, Mapping):
-                value = value[name]
-            elif name in _field_names(value):
-                value = getattr(value, name)
-            else:
-                _nowhere()
-        except (KeyError, IndexError):
-            if reference.has_default:
-                return reference.default
-            raise BadInput(
-                f"the result of {reference.task!r} has no {reference.path!r}",
-                param=reference.where,
-                details={"reason": "no_such_part", "task": reference.task, "path": reference.path},
-            ) from None
-    return value
-
-
-def _nowhere() -> Any:
-    raise KeyError
-
-
-def _field_names(value: Any) -> Collection[str]:
-    if dataclasses.is_dataclass(value):
-        return {field.name for field in dataclasses.fields(value)}
-    if isinstance(value, BaseModel):
-        return type(value).model_fields.keys()
-    return getattr(type(value), "_fields", ())
-
-
-@dataclass(frozen=True, slots=True)
 class PlanLimits:
     """What a plan may be: how many tasks, and of which kinds (those that something here can run)."""
 
@@ -275,17 +195,20 @@ def check_plan(plan: Plan, tools: ToolRegistry, limits: PlanLimits | None = None
     ``bad_reference``, ``too_deep``.
     """
     limits = limits or PlanLimits()
+    passed = plan.__dict__.get("_passed")
+    mark = (plan.tasks, tools, len(tools), limits)
+    if passed is not None and passed[0] is plan.tasks and passed[1] is tools and passed[2:] == mark[2:]:
+        return plan  # the same plan again: of a static planner
     if not plan.tasks:
         raise _refused("the plan has no task", "tasks", "no_task")
     if len(plan.tasks) > limits.max_tasks:
         raise _refused(
             f"the plan has {len(plan.tasks)} tasks, more than the {limits.max_tasks} allowed", "tasks", "too_many_tasks"
         )
-    seen: set[str] = set()
+    shape = plan.shape
     for i, task in enumerate(plan.tasks):
-        if task.id in seen:
+        if shape.places[task.id] != i:
             raise _refused(f"two tasks have the id {task.id!r}", f"tasks[{i}].id", "duplicate_id")
-        seen.add(task.id)
         if task.kind not in limits.kinds:
             raise _refused(
                 f"nothing here runs tasks of kind {task.kind!r}; there are: {', '.join(sorted(limits.kinds))}",
@@ -294,13 +217,15 @@ def check_plan(plan: Plan, tools: ToolRegistry, limits: PlanLimits | None = None
             )
     for i, task in enumerate(plan.tasks):
         for need in task.needs:
-            if need not in seen:
+            if need not in shape.places:
                 raise _refused(
                     f"task {task.id!r} needs {need!r}, which is not in the plan", f"tasks[{i}].needs", "unknown_need"
                 )
-    above = ancestors(plan)
+    if (cycle := shape.cycle()) is not None:
+        raise _refused("the plan has a cycle: " + " → ".join(cycle), "tasks", "cycle", cycle=cycle)
     for i, task in enumerate(plan.tasks):
-        _check_arguments(i, task, tools, above[task.id])
+        _check_task(i, task, tools, shape)
+    plan.__dict__["_passed"] = mark
     return plan
 
 
@@ -308,14 +233,26 @@ def _refused(message: str, param: str, reason: str, **details: Any) -> PlanRefus
     return PlanRefused(message, param=param, details={"reason": reason, **details})
 
 
-def _check_arguments(i: int, task: TaskSpec, tools: ToolRegistry, above: Collection[str]) -> None:
+def _check_task(i: int, task: TaskSpec, tools: ToolRegistry, shape: Shape) -> None:
     where = f"tasks[{i}]"
     try:
-        found = references(task.arguments)
+        found = references(task.arguments) if task.arguments else []
+        others: list[Reference] = []
+        if task.when is not None:
+            others.append(reference_of(task.when.of, "when.of"))
+        if task.map is not None and isinstance(task.map.over, dict):
+            others.append(reference_of(task.map.over, "map.over"))
     except PlanRefused as error:
         raise _refused(error.message, f"{where}.{error.param}", str(error.details["reason"])) from None
-    for reference in found:
-        if reference.task not in above:
+    for reference in (*found, *others):
+        if reference.task == ITEM:
+            if task.map is None or reference in others:
+                raise _refused(
+                    f"task {task.id!r} is not mapped over a list, so there is no item",
+                    f"{where}.{reference.where}",
+                    "bad_reference",
+                )
+        elif not shape.above(reference.task, i):
             raise _refused(
                 f"task {task.id!r} refers to {reference.task!r}, which it does not need",
                 f"{where}.{reference.where}",
@@ -342,24 +279,9 @@ def _check_arguments(i: int, task: TaskSpec, tools: ToolRegistry, above: Collect
 
 def ancestors(plan: Plan) -> dict[str, set[str]]:
     """For each task the ids of all tasks that end before it starts; raises :class:`PlanRefused` naming a cycle."""
-    needs = {task.id: task.needs for task in plan.tasks}
-    above: dict[str, set[str]] = {}
-    for root in needs:
-        path: list[str] = []
-        stack: list[tuple[str, bool]] = [(root, False)]
-        on_path: set[str] = set()
-        while stack:
-            node, leaving = stack.pop()
-            if leaving:
-                path.pop()
-                on_path.discard(node)
-                above[node] = set(needs[node]).union(*(above[need] for need in needs[node]))
-            elif node in on_path:
-                cycle = [*path[path.index(node) :], node]
-                raise _refused("the plan has a cycle: " + " → ".join(cycle), "tasks", "cycle", cycle=cycle)
-            elif node not in above:
-                path.append(node)
-                on_path.add(node)
-                stack.append((node, True))
-                stack.extend((need, False) for need in needs[node])
-    return above
+    shape = plan.shape
+    if (cycle := shape.cycle()) is not None:
+        raise _refused("the plan has a cycle: " + " → ".join(cycle), "tasks", "cycle", cycle=cycle)
+    return {
+        task.id: {other.id for other in plan.tasks if shape.above(other.id, i)} for i, task in enumerate(plan.tasks)
+    }

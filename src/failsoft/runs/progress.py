@@ -6,10 +6,10 @@ there is no estimate: an invented number is worse than none.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import Any, Final
 
 from failsoft.runs.plan import Plan, TaskSpec
@@ -21,14 +21,39 @@ _KEYS: Final = 1_000
 _PENDING: Final = 10_000
 
 
+class _Samples:
+    """The newest of one key, in their order and sorted, so that a median costs nothing; never empty once used."""
+
+    __slots__ = ("_newest", "_sorted")
+
+    def __init__(self) -> None:
+        self._newest: deque[float] = deque()
+        self._sorted: list[float] = []
+
+    def add(self, seconds: float) -> None:
+        newest, ordered = self._newest, self._sorted
+        if len(newest) == _PER_KEY:
+            del ordered[bisect_left(ordered, newest.popleft())]
+        newest.append(seconds)
+        insort(ordered, seconds)
+
+    def __len__(self) -> int:
+        return len(self._newest)
+
+    @property
+    def median(self) -> float:
+        ordered = self._sorted
+        middle = len(ordered) >> 1
+        return ordered[middle] if len(ordered) & 1 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
 class History:
     """Recent durations by tool and by kind; at most 1 000 keys with the newest 50 each."""
 
-    __slots__ = ("_medians", "_pending", "_samples")
+    __slots__ = ("_pending", "_samples")
 
     def __init__(self, samples: Mapping[str, Iterable[float]] | None = None) -> None:
-        self._samples: OrderedDict[str, deque[float]] = OrderedDict()
-        self._medians: dict[str, float] = {}
+        self._samples: OrderedDict[str, _Samples] = OrderedDict()
         self._pending: deque[tuple[str, float]] = deque(maxlen=_PENDING)
         self.load(samples or {})
 
@@ -40,31 +65,36 @@ class History:
 
     def add(self, task: TaskSpec, seconds: float) -> None:
         """A task took `seconds` and served its first choice."""
-        for key in (f"{task.kind}:{task.tool}", task.kind):
-            self._add(key, seconds)
-            self._pending.append((key, seconds))
+        self.add_to(f"{task.kind}:{task.tool}", task.kind, seconds)
+
+    def add_to(self, key: str, kind: str, seconds: float) -> None:
+        """The same, for whoever knows the key (``kind:tool``)."""
+        self._add(key, seconds)
+        self._add(kind, seconds)
+        self._pending.append((key, seconds))
+        self._pending.append((kind, seconds))
 
     def _add(self, key: str, seconds: float) -> None:
         samples = self._samples.get(key)
         if samples is None:
-            samples = self._samples[key] = deque(maxlen=_PER_KEY)
+            samples = self._samples[key] = _Samples()
             if len(self._samples) > _KEYS:
-                old, _ = self._samples.popitem(last=False)
-                self._medians.pop(old, None)
-        samples.append(seconds)
-        self._medians.pop(key, None)
+                self._samples.popitem(last=False)
+        samples.add(seconds)
 
     def usual(self, task: TaskSpec) -> float | None:
         """Seconds that tasks like this one usually take; None without history."""
-        own = self.median(f"{task.kind}:{task.tool}")
-        return own if own is not None else self.median(task.kind)
+        return self.usual_of(f"{task.kind}:{task.tool}", task.kind)
+
+    def usual_of(self, key: str, kind: str) -> float | None:
+        """The same, for whoever knows the key (``kind:tool``)."""
+        found = self._samples.get(key) or self._samples.get(kind)
+        return None if found is None else found.median
 
     def median(self, key: str) -> float | None:
         """The median of a key's durations; None without history."""
-        known = self._medians.get(key)
-        if known is None and (samples := self._samples.get(key)):
-            known = self._medians[key] = median(samples)
-        return known
+        found = self._samples.get(key)
+        return None if found is None else found.median
 
     def take_pending(self) -> Sequence[tuple[str, float]]:
         """What has been added since the last time, for the store."""
@@ -105,7 +135,7 @@ class Progress:
     def __init__(self, plan: Plan, history: History) -> None:
         self._plan = plan
         self._history = history
-        self.order = _topological(plan)
+        self.order = [plan.tasks[i] for i in plan.shape.order]
         self._started: dict[str, float] = {}
         self._ended: set[str] = set()
         self._fractions: dict[str, float] = {}
@@ -124,6 +154,8 @@ class Progress:
 
     def report(self, now: float, *, left: float | None = None) -> ProgressReport:
         """How far things are; the estimate never exceeds `left`, the time there is at all."""
+        if len(self._ended) == len(self.order):
+            return ProgressReport(1.0, 0.0, len(self._ended), (), len(self.order))
         done = whole = 0.0
         known = True
         finish: dict[str, float] = {}
@@ -162,21 +194,3 @@ class Progress:
 
     def __repr__(self) -> str:
         return f"<Progress {len(self._ended)}/{len(self.order)}>"
-
-
-def _topological(plan: Plan) -> list[TaskSpec]:
-    specs = {task.id: task for task in plan.tasks}
-    waiting = {task.id: len(set(task.needs)) for task in plan.tasks}
-    dependants: dict[str, list[str]] = {task.id: [] for task in plan.tasks}
-    for task in plan.tasks:
-        for need in set(task.needs):
-            dependants[need].append(task.id)
-    ready = [task.id for task in plan.tasks if waiting[task.id] == 0]
-    order: list[TaskSpec] = []
-    for task_id in ready:  # grows while it is walked
-        order.append(specs[task_id])
-        for dependant in dependants[task_id]:
-            waiting[dependant] -= 1
-            if waiting[dependant] == 0:
-                ready.append(dependant)
-    return order

@@ -35,6 +35,8 @@ REASONS: Final[dict[str, tuple[str, str]]] = {
     "dependency_failed": ("something that it needs is missing", "缺少它所依赖的结果"),
     "not_started": ("there was no time left to start it", "没有时间启动"),
     "mode_fast": ("it is optional and a fast answer was asked for", "属于可选内容，而请求了快速回答"),
+    "condition_false": ("nobody needs it in this case", "这种情况下不需要"),
+    "too_many_items": ("there were more items than it takes", "条目超出了可处理的数量"),
     "abandoned": ("it did not stop when told to and was abandoned", "无法停止，已被放弃"),
     "shutting_down": ("the server was about to end", "服务即将停止"),
     "run_cancelled": ("the run was cancelled", "运行已取消"),

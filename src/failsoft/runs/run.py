@@ -323,6 +323,8 @@ class Run:
             fast=self.request.mode == "fast",
             patience=parts.limits.patience,
             last_patience=min(parts.limits.patience, (self.deadline - self.cut) / 2),
+            pace=parts.pace,
+            rng=parts.sources.rng,
         )
         self.scheduler.start()
         try:

@@ -6,8 +6,7 @@ when the task never started, or when it had to be left behind.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from failsoft.base.outcomes import Outcome, Provenance
@@ -19,11 +18,10 @@ from failsoft.runs.progress import History
 from failsoft.tools.registry import Report, Tool, ToolContext, ToolRegistry
 from failsoft.tools.stale import StaleResults
 
-__all__ = ["Ladder", "LastRung", "TaskFrame", "TaskRunner", "ToolRunner"]
+__all__ = ["Direct", "Ladder", "LastRung", "TaskFrame", "TaskRunner", "ToolRunner"]
 
 
-@dataclass(frozen=True, slots=True)
-class TaskFrame:
+class TaskFrame(NamedTuple):
     """Where a task runs: its run, tenant, deadline (loop time) and a way to report progress."""
 
     run: str
@@ -47,16 +45,26 @@ class LastRung(NamedTuple):
 
 
 class Ladder(NamedTuple):
-    """The awaited rungs of a task, first choice first."""
+    """The awaited rungs of a task, first choice first; ``repeatable`` when all of it may be tried again."""
 
     requested: str
     rungs: tuple[Rung, ...]
+    repeatable: bool = False
+
+
+class Direct(NamedTuple):
+    """A ladder of one awaited rung, ``serve(*args)``: what most tasks have, at a fraction of the cost."""
+
+    requested: str
+    serve: Callable[..., Awaitable[Any]]
+    args: tuple[Any, ...] = ()
+    repeatable: bool = False
 
 
 class TaskRunner(Protocol):
     """Serves tasks of one kind (``tool``, ``model``, ``agent``, ``rule``)."""
 
-    def ladder(self, task: TaskSpec, arguments: Mapping[str, Any], frame: TaskFrame) -> Ladder:
+    def ladder(self, task: TaskSpec, arguments: Mapping[str, Any], frame: TaskFrame) -> Ladder | Direct:
         """The rungs for these arguments; raises :class:`~failsoft.base.errors.BadInput` when they do not fit."""
         ...
 
@@ -84,26 +92,33 @@ class ToolRunner:
         """See :class:`TaskRunner`."""
         return self._tools.get(task.tool).spec.downstream
 
-    def ladder(self, task: TaskSpec, arguments: Mapping[str, Any], frame: TaskFrame) -> Ladder:
+    def ladder(self, task: TaskSpec, arguments: Mapping[str, Any], frame: TaskFrame) -> Ladder | Direct:
         """See :class:`TaskRunner`."""
         tool = self._tools.get(task.tool)
         spec = tool.spec
         if spec.alternates and task.needs:  # else the call's own check is early enough, or the plan's check was
             tool.check(arguments)
 
-        async def primary() -> Any:
-            value = await self._call(tool, arguments, frame)
-            self._stale.put(spec, arguments, frame.tenant, value)
-            return value
-
-        first = Rung(spec.downstream, primary)
+        repeatable = spec.kind == "query"
         if not spec.alternates:
-            return Ladder(spec.downstream, (first,))
-        rungs = [first]
+            return Direct(spec.downstream, self._primary, (tool, arguments, frame), repeatable)
+
+        async def primary() -> Any:
+            return await self._primary(tool, arguments, frame)
+
+        rungs = [Rung(spec.downstream, primary)]
         for alternate in spec.alternates:
             other = self._tools.get(alternate.tool)
             rungs.append(self._alternate(other, arguments, frame, alternate.equivalent, spec.downstream))
-        return Ladder(spec.downstream, tuple(rungs))
+        return Ladder(spec.downstream, tuple(rungs), repeatable)
+
+    async def _primary(self, tool: Tool, arguments: Mapping[str, Any], frame: TaskFrame) -> Any:
+        spec = tool.spec
+        context = ToolContext.current(idempotency_key=frame.idempotency_key, report=frame.report)
+        value = await tool.call(self._kernel.guard(spec.downstream), arguments, context)
+        if spec.stale_for is not None:
+            self._stale.put(spec, arguments, frame.tenant, value)
+        return value
 
     def _alternate(
         self, tool: Tool, arguments: Mapping[str, Any], frame: TaskFrame, equivalent: bool, first: str

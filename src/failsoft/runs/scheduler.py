@@ -3,6 +3,10 @@
 It is driven by the ends of tasks and by timers, all synchronous functions on the loop; nobody waits in it but the
 run, for ``done``. A failing task cancels nothing: its dependants are skipped and say why, all else goes on. At
 ``cut`` nothing more is started, and what runs ends by its own deadline or is left behind.
+
+The module is over 600 lines because it is one state machine: each task's start and end touch the same few counters,
+and a part taken out would have to be told all of them. What does not is elsewhere: the plan's shape, the budget's split
+(:mod:`~failsoft.runs.split`), the pace, the child's own work (:mod:`~failsoft.runs.serving`).
 """
 
 from __future__ import annotations
@@ -11,12 +15,15 @@ import asyncio
 import contextvars
 import logging
 import math
+import random
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from heapq import heappop, heappush
 from typing import Any, Final
 
 from failsoft.base.errors import (
+    BadInput,
     FailsoftError,
     InternalError,
     TaskTimeout,
@@ -24,13 +31,18 @@ from failsoft.base.errors import (
 )
 from failsoft.base.outcomes import Outcome, Provenance, RungTried
 from failsoft.kernel.classify import as_error
-from failsoft.kernel.deadline import deadline_scope, heap_of
-from failsoft.kernel.ladder import climb
+from failsoft.kernel.deadline import Alarm, Deadline, heap_of
+from failsoft.kernel.scope import Scope, current
+from failsoft.runs.conditions import holds
 from failsoft.runs.crew import PATIENCE, Crew, Timer
+from failsoft.runs.pace import Pace
 from failsoft.runs.plan import Plan, TaskSpec, resolve
 from failsoft.runs.progress import History, Progress
+from failsoft.runs.references import ITEM, reference_of, resolve_one
 from failsoft.runs.result import TaskResult, TaskStatus
-from failsoft.runs.runners import TaskFrame, TaskRunner
+from failsoft.runs.runners import Direct, Ladder, TaskFrame, TaskRunner
+from failsoft.runs.serving import Fan, TaskState, serve
+from failsoft.runs.split import allowance, fits, tails
 
 __all__ = ["Scheduler"]
 
@@ -38,57 +50,28 @@ _log = logging.getLogger(__name__)
 
 _ETA_EVERY: Final = 0.25
 """Seconds between two estimates at least, however fast tasks end."""
-_MARGIN: Final = 1.25
-"""How much more than usual is kept for what comes after a task."""
 _REPORT_EVERY: Final = 0.1
 """Seconds between two progress events of one task at least."""
+_LOOK_EVERY: Final = 1.0
+"""Seconds between two looks at whether tasks that are held back by the pace may start."""
+_TOO_SLOW: Final = frozenset(
+    {"attempt_timeout", "call_timeout", "first_item_timeout", "idle_timeout", "total_timeout", "timeout"}
+)
+"""Limits of a tool's own: that one fired says that the tool was too slow."""
+_CUT: Final = frozenset({"deadline_exceeded", "task_timeout"})
+"""The run's limits: that one fired says so only when the tool had had more than it usually needs."""
+_LEFT_OUT: Final = frozenset({"mode_fast", "condition_false"})
+"""Reasons for which nothing is missing: nobody wanted it."""
 
 Emit = Callable[[str, str | None, Any], None]
 """``emit(kind, task, data)``."""
-
-
-class _Task:
-    """The state of one task."""
-
-    __slots__ = (
-        "arguments",
-        "child",
-        "dependants",
-        "ended",
-        "error",
-        "index",
-        "outcome",
-        "reported",
-        "spec",
-        "started",
-        "status",
-        "tail",
-        "timer",
-        "waiting_for",
-    )
-
-    def __init__(self, spec: TaskSpec, index: int) -> None:
-        self.spec = spec
-        self.index = index
-        self.status: TaskStatus = "waiting"
-        self.waiting_for = 0
-        self.dependants: list[_Task] = []
-        self.tail = 0.0
-        self.arguments: dict[str, Any] | None = None
-        self.child: asyncio.Task[Outcome[Any]] | None = None
-        self.timer: Timer | None = None
-        self.outcome: Outcome[Any] | None = None
-        self.error: FailsoftError | None = None
-        self.started: float | None = None
-        self.ended: float | None = None
-        self.reported = -1.0
 
 
 class Scheduler:
     """Runs one plan. ``start()`` it in the context whose labels the tasks are to inherit, then await ``done``.
 
     ``finished`` are outcomes by task id of tasks that ended before (a run that goes on after a restart): they are not
-    run again and no event tells of them.
+    run again and no event tells of them. ``pace`` is the app's knowledge of which tools time out.
     """
 
     def __init__(
@@ -108,6 +91,8 @@ class Scheduler:
         patience: float = PATIENCE,
         last_patience: float = PATIENCE,
         finished: Mapping[str, Outcome[Any]] | None = None,
+        pace: Pace | None = None,
+        rng: random.Random | None = None,
     ) -> None:
         self.plan = plan
         self._finished = finished or {}
@@ -124,55 +109,65 @@ class Scheduler:
         self._fast = fast
         self._patience = patience
         self._last_patience = last_patience
+        self._pace = pace if pace is not None else Pace()
+        self._rng = rng if rng is not None else random.SystemRandom()
         self._loop = asyncio.get_running_loop()
         self._heap = heap_of(self._loop)
-        self._tasks = {spec.id: _Task(spec, i) for i, spec in enumerate(plan.tasks)}
-        self._ready: list[tuple[int, int, float, int, _Task]] = []
-        self._running = 0
+        self._tasks = {spec.id: TaskState(spec, i) for i, spec in enumerate(plan.tasks)}
+        self._ready: list[tuple[int, int, float, int, int, TaskState]] = []
+        self._held: dict[str, list[TaskState]] = {}
+        self._live: dict[TaskState, None] = {}
         self._open = len(self._tasks)
-        self._settled: list[_Task] = []
+        self._settled: list[TaskState] = []
         self._settling = False
         self._stopped: str | None = None
         self._values: dict[str, Any] = {}
         self._nothing: set[str] = set()
         self._owner: asyncio.Task[Any]
         self._timers: list[Timer] = []
+        self._look: Timer | None = None
         self._next_eta = began
         self._context: contextvars.Context
+        self._scope: Scope
         self.done: asyncio.Future[None] = self._loop.create_future()
         self._link()
 
     def _link(self) -> None:
-        for task in self._tasks.values():
-            needs = set(task.spec.needs)
+        states = list(self._tasks.values())
+        shape = self.plan.shape
+        usual_of = self._history.usual_of
+        known = False
+        for i, (task, needs, dependants) in enumerate(zip(states, shape.needs, shape.dependants, strict=True)):
             task.waiting_for = len(needs)
-            for need in needs:
-                self._tasks[need].dependants.append(task)
-        # The usual time of the longest way from a task to the end of the plan, itself included; optional ways do not
-        # count.
-        for spec in reversed(self.progress.order):
-            task = self._tasks[spec.id]
-            below = max((d.tail for d in task.dependants if d.spec.essential), default=0.0)
-            task.tail = below + (self._history.usual(spec) or 0.0)
+            if dependants:
+                task.dependants = [states[j] for j in dependants]
+            task.usual = usual_of(shape.keys[i], task.spec.kind)
+            known = known or task.usual is not None
+        if known:
+            essential = [task.spec.essential for task in states]
+            for task, tail in zip(states, tails(shape, [task.usual for task in states], essential), strict=True):
+                task.tail = tail
 
     # --- start ---------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Starts what can be started now."""
         self._context = contextvars.copy_context()
+        self._scope = current.get()
         owner = asyncio.current_task()
         assert owner is not None
         self._owner = owner
         now = self._loop.time()
         self._arm(Timer(max(self._cut, now), owner, self._at_cut))
+        finished = self._finished
         for task in self._tasks.values():
-            if (before := self._finished.get(task.spec.id)) is not None:
+            if finished and (before := finished.get(task.spec.id)) is not None:
                 self._take_over(task, before)
             elif task.waiting_for == 0:
                 self._push(task)
         self._pump()
 
-    def _take_over(self, task: _Task, outcome: Outcome[Any]) -> None:
+    def _take_over(self, task: TaskState, outcome: Outcome[Any]) -> None:
         """A task that ended before a restart: its outcome stands, and nothing is told of it again."""
         served = outcome.provenance.served is not None
         if served:
@@ -181,7 +176,7 @@ class Scheduler:
             task.status = "failed" if outcome.provenance.attempts else "skipped"
         self._note(task, outcome)
 
-    def _note(self, task: _Task, outcome: Outcome[Any]) -> None:
+    def _note(self, task: TaskState, outcome: Outcome[Any]) -> None:
         """A task has its outcome; its dependants are looked at by the pump."""
         task.outcome = outcome
         self._open -= 1
@@ -197,10 +192,11 @@ class Scheduler:
         self._timers.append(timer)
         self._heap.arm(timer)
 
-    def _push(self, task: _Task) -> None:
+    def _push(self, task: TaskState) -> None:
         """Into the ready set: by priority, essential ones first, then by slack (least on the longest way)."""
         spec = task.spec
-        heappush(self._ready, (spec.rank, not spec.essential, -task.tail, task.index, task))
+        first = task.parent or task
+        heappush(self._ready, (spec.rank, not spec.essential, -task.tail, first.index, task.index, task))
 
     def _pump(self) -> None:
         """Starts ready tasks while there is room, and settles what has ended; never called within itself."""
@@ -208,11 +204,13 @@ class Scheduler:
             return
         self._settling = True
         try:
+            if self._held:
+                self._let_go()
             while True:
                 if self._settled:
                     self._release(self._settled.pop())
-                elif self._ready and self._running < self._width and self._stopped is None:
-                    self._begin(heappop(self._ready)[4])
+                elif self._ready and len(self._live) < self._width and self._stopped is None:
+                    self._begin(heappop(self._ready)[5])
                 else:
                     break
         except BaseException as error:  # noqa: BLE001 - a defect here must end the run, not hang it
@@ -225,105 +223,235 @@ class Scheduler:
         if self._open == 0:
             self._finish()
 
-    def _begin(self, task: _Task) -> None:
+    def _begin(self, task: TaskState) -> None:
         now = self._loop.time()
         spec = task.spec
-        if not spec.essential:
-            if self._fast and spec.priority == "optional":
-                self._skip(task, "mode_fast")
-                return
-            usual = self._history.usual(spec)
-            if usual is not None and usual > self._cut - now:
-                self._skip(
-                    task, "unaffordable", f"usually needs {usual:.3f} s, {max(0.0, self._cut - now):.3f} s are left"
-                )
-                return
         if now >= self._cut:
             self._skip(task, "not_started")
             return
-        deadline = self._deadline(task, now)
-        frame = TaskFrame(self._run, self._tenant, spec.id, deadline, lambda f, text: self._on_report(task, f, text))
+        parent = task.parent
+        if parent is None and not self._wanted(task, now):
+            return
+        if self._pace.narrow and not self._has_place(task, now):
+            self._hold(task)
+            return
+        if spec.map is not None and parent is None:
+            self._fan_out(task, now)
+            return
+        until = task.until = self._until(task, now)
         task.started = now
         try:
-            task.arguments = self._arguments(spec)
-            ladder = self._runners[spec.kind].ladder(spec, task.arguments, frame)
+            task.arguments = arguments = self._arguments(task)
+            frame = TaskFrame(self._run, self._tenant, spec.id, until, partial(self._on_report, task))
+            ladder = self._runners[spec.kind].ladder(spec, arguments, frame)
         except Exception as error:  # noqa: BLE001 - arguments that do not fit, or a runner that fails, fail the task
             self._failed(task, as_error(error))
             return
         task.status = "running"
-        self._running += 1
-        self.progress.started(spec.id, now)
-        self._emit("task.started", spec.id, {"title": spec.label, "tool": spec.tool, "kind": spec.kind})
-        limit = "run" if deadline >= self._cut else "task"
-
-        async def serve() -> Outcome[Any]:
-            async with deadline_scope(
-                at=deadline, limit=limit, run=self._run, tenant=self._tenant, task=spec.id, priority=spec.rank
-            ):
-                try:
-                    outcome = await climb(ladder.rungs, requested=ladder.requested)
-                except (Exception, asyncio.CancelledError, GeneratorExit):
-                    raise
-                except BaseException as error:
-                    raise ToolFailed(f"{type(error).__name__} was raised by the task") from error
-            return outcome
-
-        child = task.child = self._loop.create_task(serve(), name=f"task {spec.id}", context=self._context.copy())
-        if deadline < self._cut:
-            task.timer = Timer(deadline + self._patience, child, lambda: self._abandon(task))
+        self._live[task] = None
+        if parent is None:
+            self._tell_start(task, now)
+        outer = self._scope
+        limit = "task" if until < self._cut else "run"
+        if outer.deadline < until:
+            until, limit = outer.deadline, outer.limit
+        scope = Scope(
+            until, outer.patience, limit, self._run, spec.id, self._tenant, spec.rank, outer.fallback,
+            outer.idempotency_key,
+        )  # fmt: skip
+        child = task.child = self._loop.create_task(self._serve(task, ladder, scope), context=self._context.copy())
+        task.alarm = Alarm(until, child)
+        self._heap.arm(task.alarm)
+        if until < self._cut:
+            task.timer = Timer(until + self._patience, child, partial(self._abandon, task))
             self._heap.arm(task.timer)
-        child.add_done_callback(lambda child: self._on_end(task, child))
+        child.add_done_callback(partial(self._on_end, task))
 
-    def _arguments(self, spec: TaskSpec) -> dict[str, Any]:
+    def _tell_start(self, task: TaskState, now: float) -> None:
+        spec = task.spec
+        self.progress.started(spec.id, now)
+        may = round((task.until - now) * 1000, 3)
+        self._emit(
+            "task.started", spec.id, {"title": spec.label, "tool": spec.tool, "kind": spec.kind, "budget_ms": may}
+        )
+
+    def _wanted(self, task: TaskState, now: float) -> bool:
+        """Whether a task is to be done at all; else it is settled."""
+        spec = task.spec
+        if not spec.essential:
+            if self._fast and spec.priority == "optional":
+                self._skip(task, "mode_fast")
+                return False
+            usual, left = self._history.usual(spec), self._cut - now
+            after = max(0.0, task.tail - (task.usual or 0.0))
+            if not fits(left, usual, after):
+                self._skip(task, "unaffordable", f"usually needs {usual:.3f} s, {left:.3f} s are left")
+                return False
+        if spec.when is None:
+            return True
+        try:
+            if holds(spec.when, self._values, self._nothing):
+                return True
+        except FailsoftError as error:
+            self._failed(task, error)
+            return False
+        self._skip(task, "condition_false")
+        return False
+
+    def _arguments(self, task: TaskState) -> dict[str, Any]:
+        spec, parent = task.spec, task.parent
+        if parent is not None:
+            assert parent.fan is not None
+            return resolve(spec.arguments, {**self._values, ITEM: parent.fan.items[task.index]}, self._nothing)
         if not spec.needs:
             return spec.arguments
         return resolve(spec.arguments, self._values, self._nothing)
 
-    def _deadline(self, task: _Task, now: float) -> float:
-        """Until when a task may run: its own limit, less what comes after it, but twice its usual time."""
-        deadline = self._cut
-        usual = self._history.usual(task.spec)
-        if usual is not None:
-            after = task.tail - usual
-            if after > 0:
-                deadline = max(deadline - _MARGIN * after, min(deadline, now + 2 * usual))
+    def _until(self, task: TaskState, now: float) -> float:
+        """Until when a task may run: what it may spend of the budget, so that what comes after it still fits."""
+        until = self._cut
+        if task.usual is not None and (after := task.tail - task.usual) > 0:
+            until = min(until, now + allowance(until - now, task.usual, after))
+        if task.parent is not None:
+            until = min(until, task.parent.until)
         if task.spec.timeout is not None:
-            deadline = min(deadline, now + task.spec.timeout)
-        return deadline
+            until = min(until, now + task.spec.timeout)
+        return until
+
+    # --- the pace ------------------------------------------------------------------------------------------------
+
+    def _has_place(self, task: TaskState, now: float) -> bool:
+        """Whether the pace of its tool lets one more start."""
+        tool = task.spec.tool
+        width = self._pace.width(tool, self._width, now)
+        return width >= self._width or sum(1 for one in self._live if one.spec.tool == tool) < width
+
+    def _hold(self, task: TaskState) -> None:
+        self._held.setdefault(task.spec.tool, []).append(task)
+        if self._look is None:
+            self._look = Timer(self._loop.time() + _LOOK_EVERY, self._owner, self._look_again)
+            self._heap.arm(self._look)
+
+    def _let_go(self) -> None:
+        held, self._held = self._held, {}
+        for tasks in held.values():
+            for task in tasks:
+                if task.outcome is None:
+                    self._push(task)
+
+    def _look_again(self) -> None:
+        self._look = None
+        self._pump()
+
+    # --- a list's items --------------------------------------------------------------------------------------------
+
+    def _fan_out(self, task: TaskState, now: float) -> None:
+        """A mapped task: each item is a task of its own, in everything but name."""
+        spec = task.spec
+        assert spec.map is not None
+        task.until = self._until(task, now)
+        task.started = now
+        try:
+            over: Any = spec.map.over
+            if isinstance(over, dict):
+                over = resolve_one(reference_of(over, "map.over"), self._values, self._nothing)
+            if not isinstance(over, list | tuple):
+                raise BadInput(f"there is no list to map over but {type(over).__name__}", param="map.over")
+        except Exception as error:  # noqa: BLE001 - whatever it is, this task fails and no other
+            self._failed(task, as_error(error))
+            return
+        limit = spec.map.limit
+        task.fan = Fan(list(over[:limit]), spec.map.width, max(0, len(over) - limit))
+        task.status = "running"
+        self._tell_start(task, now)
+        self._more_items(task)
+
+    def _more_items(self, task: TaskState) -> None:
+        fan = task.fan
+        assert fan is not None
+        for place in fan.upcoming():
+            # an item's own timeout is the tool's; the whole map's is in `until` already
+            changed = {"id": f"{task.spec.id}[{place}]", "map": None, "fallback": None, "when": None, "timeout": None}
+            item = TaskState(task.spec.model_copy(update=changed), place, task)
+            item.usual, item.tail = task.usual, task.tail
+            fan.running[item] = None
+            self._push(item)
+        if fan.over and task.outcome is None:
+            outcome = fan.outcome(self._requested(task.spec), self._cut - self._loop.time())
+            if outcome.provenance.served is None:
+                tried = outcome.provenance.tried
+                self._missing(task, outcome.provenance.reason or "not_started", tried)
+            else:
+                self._settle(task, "degraded" if outcome.degraded else "completed", outcome)
+
+    def _item_ended(self, item: TaskState, parent: TaskState) -> None:
+        fan = parent.fan
+        assert fan is not None
+        fan.outcomes[item.index] = item.outcome
+        fan.running.pop(item, None)
+        fan.done += 1
+        self._report(parent, fan.done / len(fan.items), "")
+        self._settled.append(item)  # what follows is the pump's
 
     # --- end -----------------------------------------------------------------------------------------------------
 
-    def _on_end(self, task: _Task, child: asyncio.Task[Outcome[Any]]) -> None:
-        """A child has ended; it may have been abandoned before."""
-        error: BaseException | None = None
-        if child.cancelled():
-            error = ToolFailed("the task was cancelled from inside")
-            if self._stopped is not None:
-                error = TaskTimeout("the task was stopped")
-        else:
-            error = child.exception()
+    async def _serve(self, task: TaskState, ladder: Ladder | Direct, scope: Scope) -> None:
+        """A child: the outcome is settled as soon as it is there, with nothing in between."""
+        outcome = await serve(task, ladder, scope, self._heap, self._rng)
+        if task.outcome is None:
+            self._take_out(task)
+            self._served(task, outcome)
+            self._pump()
+
+    def _on_end(self, task: TaskState, child: asyncio.Task[None]) -> None:
+        """A child has ended; most have been settled by themselves, some abandoned before."""
+        error = None if child.cancelled() else child.exception()
         if task.outcome is not None:
             return
-        self._running -= 1
-        if task.timer is not None:
-            self._heap.disarm(task.timer)
-        if error is not None:
-            self._failed(task, as_error(error))
-        else:
-            self._served(task, child.result())
+        alarm = task.alarm
+        if child.cancelled():
+            if alarm is not None and alarm.fired:  # before its first step
+                error = Deadline(task.until, "task" if task.until < self._cut else "run").error()
+            elif self._stopped is not None:
+                error = TaskTimeout("the task was stopped")
+            else:
+                error = ToolFailed("the task was cancelled from inside")
+        self._take_out(task)
+        self._failed(task, as_error(error or InternalError("a task ended without an outcome")))
         self._pump()
 
-    def _served(self, task: _Task, outcome: Outcome[Any]) -> None:
+    def _take_out(self, task: TaskState) -> None:
+        """It runs no more, as far as the plan goes."""
+        self._live.pop(task, None)
+        if task.timer is not None:
+            self._heap.disarm(task.timer)
+        if task.alarm is not None:
+            self._heap.disarm(task.alarm)
+
+    def _served(self, task: TaskState, outcome: Outcome[Any]) -> None:
         provenance = outcome.provenance
         if provenance.served is None:
             tried = provenance.tried
             self._missing(task, provenance.reason or "tool_failed", tried, message=tried[0].message if tried else "")
             return
-        if provenance.rung == "primary" and task.started is not None:
-            self._history.add(task.spec, self._loop.time() - task.started)
+        if task.started is not None:
+            seconds = self._loop.time() - task.started
+            spec = task.spec
+            if provenance.rung == "primary":
+                self._history.add_to(f"{spec.kind}:{spec.tool}", spec.kind, seconds)
+            self._paced(task, provenance.reason, seconds)
         self._settle(task, "degraded" if outcome.degraded else "completed", outcome)
 
-    def _failed(self, task: _Task, error: FailsoftError) -> None:
+    def _paced(self, task: TaskState, reason: str | None, seconds: float) -> None:
+        """The app's pace learns how the first choice of a task did."""
+        if reason is None:
+            self._pace.record(task.spec.tool, self._loop.time())
+            return
+        slow = reason in _TOO_SLOW or (reason in _CUT and task.usual is not None and seconds > 2 * task.usual)
+        if slow or reason not in _CUT:  # what a small budget cut says nothing
+            self._pace.record(task.spec.tool, self._loop.time(), timed_out=slow, seconds=seconds)
+
+    def _failed(self, task: TaskState, error: FailsoftError) -> None:
         task.error = error
         now = self._loop.time()
         requested = self._requested(task.spec)
@@ -331,12 +459,12 @@ class Scheduler:
         tried = (RungTried(requested, error.code, error.message, seconds),)
         self._missing(task, self._stopped if self._stopped == "run_cancelled" else error.code, tried)
 
-    def _skip(self, task: _Task, reason: str, message: str = "") -> None:
+    def _skip(self, task: TaskState, reason: str, message: str = "") -> None:
         self._missing(task, reason, (), status="skipped", message=message)
 
     def _missing(
         self,
-        task: _Task,
+        task: TaskState,
         reason: str,
         tried: tuple[RungTried, ...],
         *,
@@ -346,9 +474,11 @@ class Scheduler:
         """Nothing that takes time could serve: the last resort, else the outcome says that it is missing."""
         now = self._loop.time()
         spec = task.spec
+        if task.started is not None and tried and reason != "run_cancelled":
+            self._paced(task, reason, now - task.started)
         if reason == "run_cancelled":
             status = "cancelled"
-        elif reason != "mode_fast":
+        elif reason not in _LEFT_OUT:
             outcome = self._last_resort(task, reason, tried, self._cut - now)
             if outcome is not None:
                 self._settle(task, "degraded" if outcome.degraded else "completed", outcome)
@@ -368,11 +498,13 @@ class Scheduler:
         self._settle(task, status, Outcome(None, provenance))
 
     def _last_resort(
-        self, task: _Task, reason: str, tried: tuple[RungTried, ...], remaining: float
+        self, task: TaskState, reason: str, tried: tuple[RungTried, ...], remaining: float
     ) -> Outcome[Any] | None:
         spec = task.spec
         frame = TaskFrame(self._run, self._tenant, spec.id, self._cut)
         arguments = task.arguments if task.arguments is not None or spec.needs else spec.arguments
+        if task.fan is not None or (spec.map is not None and task.parent is None):
+            arguments = None  # there is no one call whose arguments they would be
         rungs = self._runners[spec.kind].last_resort(spec, arguments, frame)
         try:
             for rung in rungs:
@@ -408,11 +540,15 @@ class Scheduler:
         except Exception:  # noqa: BLE001 - only a name
             return spec.tool
 
-    def _settle(self, task: _Task, status: TaskStatus, outcome: Outcome[Any]) -> None:
+    def _settle(self, task: TaskState, status: TaskStatus, outcome: Outcome[Any]) -> None:
         """The one outcome of a task, told."""
         now = self._loop.time()
         task.status = status
         task.ended = now
+        if task.parent is not None:
+            task.outcome = outcome
+            self._item_ended(task, task.parent)
+            return
         self._note(task, outcome)
         provenance = outcome.provenance
         self._emit(
@@ -431,23 +567,47 @@ class Scheduler:
         if now >= self._next_eta or self._open == 0:
             self._estimate(now)
 
-    def _release(self, task: _Task) -> None:
+    def _release(self, task: TaskState) -> None:
         """Dependants of a settled task: ready, or skipped because they cannot do without it."""
-        assert task.outcome is not None
-        nothing = task.outcome.provenance.served is None
+        if task.parent is not None:
+            self._more_items(task.parent)
+            return
+        outcome = task.outcome
+        assert outcome is not None
+        nothing = outcome.provenance.served is None
         for dependant in task.dependants:
             dependant.waiting_for -= 1
-            if dependant.outcome is not None:
+            if dependant.outcome is not None or dependant.status != "waiting":
                 continue
-            if nothing and not dependant.spec.tolerates_missing:
-                label = task.spec.label
-                why = self._stopped if self._stopped == "run_cancelled" else "dependency_failed"
-                self._skip(dependant, why, f"needs {label!r}, which is missing ({task.outcome.provenance.reason})")
+            spec = dependant.spec
+            if spec.join == "any":
+                ready = not nothing or (spec.tolerates_missing and dependant.waiting_for == 0)
+                if ready and dependant.waiting_for >= 0:
+                    dependant.waiting_for = -len(spec.needs)  # once
+                    self._ready_or_skipped(dependant)
+                elif nothing and dependant.waiting_for == 0:
+                    self._skip_for(dependant, task)
+            elif nothing and not spec.tolerates_missing:
+                self._skip_for(dependant, task)
             elif dependant.waiting_for == 0:
-                if self._stopped is not None:
-                    self._skip(dependant, self._stopped)
-                else:
-                    self._push(dependant)
+                self._ready_or_skipped(dependant)
+
+    def _ready_or_skipped(self, task: TaskState) -> None:
+        if self._stopped is not None:
+            self._skip(task, self._stopped)
+        else:
+            self._push(task)
+
+    def _skip_for(self, task: TaskState, missing: TaskState) -> None:
+        """A task cannot do without one that brought nothing; nobody wants it when nobody wanted that."""
+        assert missing.outcome is not None
+        reason = missing.outcome.provenance.reason
+        if self._stopped == "run_cancelled":
+            self._skip(task, self._stopped)
+        elif reason in _LEFT_OUT:
+            self._skip(task, reason)
+        else:
+            self._skip(task, "dependency_failed", f"needs {missing.spec.label!r}, which is missing ({reason})")
 
     # --- stop ----------------------------------------------------------------------------------------------------
 
@@ -460,29 +620,40 @@ class Scheduler:
     def _stop(self, reason: str) -> None:
         self._stopped = reason
         self._ready.clear()
+        self._held.clear()
         for task in self._tasks.values():
-            if task.outcome is None and task.status == "waiting":
+            if task.outcome is not None:
+                continue
+            if task.status == "waiting":
                 self._skip(task, reason)
+            elif (fan := task.fan) is not None:
+                fan.stop()
+                for item in list(fan.running):
+                    if item.status == "waiting":
+                        self._skip(item, reason)
         self._pump()
 
     def _abandon_all(self) -> None:
-        for task in self._tasks.values():
-            if task.outcome is None:
-                self._abandon(task)
+        for task in list(self._live):
+            self._abandon(task)
 
-    def _abandon(self, task: _Task) -> None:
+    def _abandon(self, task: TaskState) -> None:
         """A task ignores its cancellation: it is settled without it and left behind."""
         child = task.child
         if task.outcome is not None or child is None:
             return
         if child.done():  # its end is on its way
             return
-        child.cancel()
-        self._crew.adopt(child, f"task {task.spec.id} ({task.spec.tool})", self._run)
-        self._running -= 1
+        self._leave(task, child)
         self._emit("task.orphaned", task.spec.id, {"title": task.spec.label, "tool": task.spec.tool})
         self._failed(task, TaskTimeout("did not stop at its limit and was left behind", details={"orphan": True}))
         self._pump()
+
+    def _leave(self, task: TaskState, child: asyncio.Task[None]) -> None:
+        """Hands a child to the crew."""
+        child.cancel()
+        self._crew.adopt(child, f"task {task.spec.id} ({task.spec.tool})", self._run)
+        self._take_out(task)
 
     def cancel(self) -> None:
         """Ends everything at once: waiting tasks are dropped, running ones cancelled and left to end by themselves."""
@@ -493,25 +664,23 @@ class Scheduler:
         if self._open == 0:
             return
         self._stop(reason)
-        for task in self._tasks.values():
+        for task in list(self._live):
             if task.outcome is None and task.child is not None:
-                task.child.cancel()
-                self._crew.adopt(task.child, f"task {task.spec.id} ({task.spec.tool})", self._run)
-                self._running -= 1
-                if task.timer is not None:
-                    self._heap.disarm(task.timer)
+                self._leave(task, task.child)
                 self._missing(task, reason, ())
         self._pump()
 
     def _finish(self) -> None:
         for timer in self._timers:
             self._heap.disarm(timer)
+        if self._look is not None:
+            self._heap.disarm(self._look)
         if not self.done.done():
             self.done.set_result(None)
 
     # --- views ---------------------------------------------------------------------------------------------------
 
-    def _on_report(self, task: _Task, fraction: float | None, text: str) -> None:
+    def _on_report(self, task: TaskState, fraction: float | None, text: str) -> None:
         """A tool says how far it is, from whatever thread."""
         if asyncio._get_running_loop() is self._loop:
             self._report(task, fraction, text)
@@ -521,9 +690,9 @@ class Scheduler:
             except RuntimeError:  # the loop is gone
                 return
 
-    def _report(self, task: _Task, fraction: float | None, text: str) -> None:
+    def _report(self, task: TaskState, fraction: float | None, text: str) -> None:
         now = self._loop.time()
-        if task.outcome is not None:
+        if task.outcome is not None or task.parent is not None:
             return
         if fraction is not None and math.isfinite(fraction):
             self.progress.fraction(task.spec.id, fraction)
@@ -545,8 +714,10 @@ class Scheduler:
 
     def result(self, task_id: str) -> TaskResult:
         """One task as it stands."""
-        task = self._tasks[task_id]
-        spec = task.spec
+        return self._result(self._tasks[task_id])
+
+    def _result(self, task: TaskState) -> TaskResult:
+        spec, began = task.spec, self._began
         return TaskResult(
             spec.id,
             spec.label,
@@ -556,14 +727,14 @@ class Scheduler:
             task.outcome,
             spec.needs,
             spec.essential,
-            None if task.started is None else task.started - self._began,
-            None if task.ended is None else task.ended - self._began,
+            None if task.started is None else task.started - began,
+            None if task.ended is None else task.ended - began,
             task.error,
         )
 
     def results(self) -> tuple[TaskResult, ...]:
         """Every task as it stands."""
-        return tuple(self.result(task_id) for task_id in self._tasks)
+        return tuple(map(self._result, self._tasks.values()))
 
     def __repr__(self) -> str:
-        return f"<Scheduler open={self._open} running={self._running} ready={len(self._ready)}>"
+        return f"<Scheduler open={self._open} running={len(self._live)} ready={len(self._ready)}>"
