@@ -21,50 +21,61 @@ _KEYS: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class PacePolicy:
-    """``window`` seconds are looked at; a step down needs ``minimum`` tasks in it and a share of time-outs of ``down``.
+    """When to step down and up.
 
-    A step up needs ``good`` tasks since the last step with a share of at most ``up``, or a window without any time-out,
-    and longer after one that took longer. Between ``up`` and ``down`` nothing changes: what is neither good nor bad
-    does not make it swing.
+    Down: after ``row`` time-outs in a row, or when a share of ``down`` of at least ``minimum`` tasks timed out in a
+    ``window`` (seconds). Up: after ``good`` tasks in a row without one, or half a window without any; after a time-out
+    that took long, one and a half times as long as that. In between nothing changes: what is neither good nor bad does
+    not make it swing.
     """
 
     window: float = 10.0
-    minimum: int = 5
+    row: int = 5
+    minimum: int = 10
     down: float = 0.3
-    up: float = 0.1
-    good: int = 5
+    good: int = 20
 
     def __post_init__(self) -> None:
-        if not (self.window > 0 and self.minimum >= 1 and self.good >= 1 and 0 <= self.up < self.down <= 1):
-            raise ValueError("needs window > 0, minimum and good >= 1, 0 <= up < down <= 1")
+        if not (self.window > 0 and min(self.row, self.minimum, self.good) >= 1 and 0 < self.down <= 1):
+            raise ValueError("needs window > 0; row, minimum and good >= 1; 0 < down <= 1")
 
 
 class _Stage:
-    """Two halves of the window: the running one and the one before."""
+    """One tool: two halves of the window, the running one and the one before; and how it went last."""
 
-    __slots__ = ("before", "ended", "level", "since", "start", "timed_out", "timed_out_before", "wait")
+    __slots__ = ("before", "ended", "level", "row", "since", "start", "timed_out", "timed_out_before", "wait")
 
     def __init__(self, now: float) -> None:
-        self.level = 0
-        self.start = now
-        self.ended = self.timed_out = 0
-        self.before = self.timed_out_before = 0
-        self.since = now
         self.wait = 0.0
-
-    def roll(self, now: float, half: float) -> None:
-        passed = now - self.start
-        if passed < half:
-            return
-        recent = passed < 2 * half
-        self.before, self.timed_out_before = (self.ended, self.timed_out) if recent else (0, 0)
-        self.ended = self.timed_out = 0
-        self.start = now
+        self.step(0, now)
 
     def step(self, level: int, now: float) -> None:
         self.level = level
         self.start = self.since = now
         self.ended = self.timed_out = self.before = self.timed_out_before = 0
+        self.row = 0
+        """Above 0: time-outs in a row; below: tasks in a row without one."""
+
+    def count(self, now: float, half: float, *, timed_out: bool) -> None:
+        if now - self.start >= half:
+            recent = now - self.start < 2 * half
+            self.before, self.timed_out_before = (self.ended, self.timed_out) if recent else (0, 0)
+            self.ended = self.timed_out = 0
+            self.start = now
+        self.ended += 1
+        if timed_out:
+            self.timed_out += 1
+            self.row = max(0, self.row) + 1
+        else:
+            self.row = min(0, self.row) - 1
+
+    @property
+    def total(self) -> int:
+        return self.ended + self.before
+
+    @property
+    def share(self) -> float:
+        return (self.timed_out + self.timed_out_before) / self.total
 
 
 class Pace:
@@ -86,16 +97,16 @@ class Pace:
             stage = self._stages[tool] = _Stage(now)
             if len(self._stages) > _KEYS:
                 self._forget()
-        if now - stage.start >= self._half:
-            stage.roll(now, self._half)
-        stage.ended += 1
+        stage.count(now, self._half, timed_out=timed_out)
+        policy = self.policy
         if timed_out:
-            stage.timed_out += 1
-            stage.since = now
-            stage.wait = seconds
-            self._down(stage, now)
-        elif stage.level:
-            self._up(stage, now)
+            stage.since, stage.wait = now, seconds
+            bad = stage.row >= policy.row or (stage.total >= policy.minimum and stage.share >= policy.down)
+            if bad and stage.level < 2:
+                self.narrow += stage.level == 0
+                stage.step(stage.level + 1, now)
+        elif stage.level and -stage.row >= policy.good:
+            self._widen(stage, now)
 
     def _forget(self) -> None:
         """The oldest that nothing is known of but good."""
@@ -105,19 +116,6 @@ class Pace:
                 return
         self._stages.popitem(last=False)
         self.narrow -= 1
-
-    def _down(self, stage: _Stage, now: float) -> None:
-        ended = stage.ended + stage.before
-        share = (stage.timed_out + stage.timed_out_before) / ended
-        if ended >= self.policy.minimum and share >= self.policy.down and stage.level < 2:
-            self.narrow += stage.level == 0
-            stage.step(stage.level + 1, now)
-
-    def _up(self, stage: _Stage, now: float) -> None:
-        ended = stage.ended + stage.before
-        share = (stage.timed_out + stage.timed_out_before) / ended
-        if ended >= self.policy.good and share <= self.policy.up:
-            self._widen(stage, now)
 
     def _widen(self, stage: _Stage, now: float) -> None:
         stage.step(stage.level - 1, now)
@@ -129,8 +127,9 @@ class Pace:
         if stage is None:
             return "parallel"
         # Nothing timed out for so long: one step back, to see. A tool that takes long to time out is given that time.
-        while stage.level and now - stage.since >= max(self.policy.window, 1.5 * stage.wait):
-            self._widen(stage, stage.since + max(self.policy.window, 1.5 * stage.wait))
+        calm = max(self._half, 1.5 * stage.wait)
+        while stage.level and now - stage.since >= calm:
+            self._widen(stage, stage.since + calm)
         return _LEVELS[stage.level]
 
     def width(self, tool: str, full: int, now: float) -> int:
