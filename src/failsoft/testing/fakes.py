@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from failsoft.base.errors import FailsoftError, StoreError, StreamCut
+from failsoft.base.errors import FailsoftError, MalformedResult, StoreError
 from failsoft.base.transport import HttpRequest, HttpResponse
 from failsoft.stores.memory import MemoryStore
 from failsoft.stores.protocols import Created, Duration, RunRecord, StoredRun, Write
@@ -134,7 +134,7 @@ class FakeResponse:
         """See :class:`~failsoft.base.transport.HttpResponse`."""
         body = b"".join([chunk async for chunk in self.chunks()])
         if len(body) > limit:
-            raise StreamCut(f"more than {limit} bytes")
+            raise MalformedResult(f"the body has more than {limit} bytes")
         return body
 
 
