@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import logging
 import math
@@ -20,7 +21,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar
 
 from failsoft.base.clock import Sources
-from failsoft.base.errors import BadInput, FailsoftError, IdempotencyConflict, QueueFull, StoreError
+from failsoft.base.errors import (
+    BadInput,
+    DeadlineExceeded,
+    FailsoftError,
+    IdempotencyConflict,
+    QueueFull,
+    RunCancelled,
+    StoreConflict,
+    StoreError,
+)
 from failsoft.base.events import EventBus
 from failsoft.base.messages import Message
 from failsoft.base.transport import Transport
@@ -42,8 +52,9 @@ from failsoft.runs.review import Reviews
 from failsoft.runs.run import Run, body_hash
 from failsoft.runs.runners import TaskRunner
 from failsoft.runs.sessions import Sessions
+from failsoft.runs.state import RunState
 from failsoft.stores.memory import MemoryStore
-from failsoft.stores.protocols import RunStore, StoredRun
+from failsoft.stores.protocols import AppendEvents, FinishRun, RunStore, StoredEvent, StoredRun, Write
 from failsoft.tools.stale import StaleResults
 
 if TYPE_CHECKING:
@@ -219,10 +230,10 @@ class App:
     def start(self, request: RunRequest) -> RunHandle:
         """Accepts a request and starts its run; returns at once.
 
-        Raises :class:`BadInput` (``param`` names the field), :class:`UnknownAgent`, :class:`IdempotencyConflict`, or
-        :class:`QueueFull` when too many runs are running, :class:`BreakerOpen` while the agent
-        keeps failing. An earlier run of the same key is returned as it is. Inside a
-        ``deadline_scope`` the run gets no more than what is left of it.
+        Raises :class:`BadInput` (``param`` names the field), :class:`UnknownAgent`, :class:`IdempotencyConflict`,
+        :class:`QueueFull` when too many runs are running, :class:`BreakerOpen` while the agent keeps failing, or
+        :class:`DeadlineExceeded` when nothing is left of the budget. An earlier run of the same key is returned as it
+        is. Inside a ``deadline_scope`` the run gets no more than what is left of it.
         """
         parts = self._parts
         if parts is None or self._closing:
@@ -271,6 +282,8 @@ class App:
         spent = _number(request.spent_ms, "spent_ms") / 1000
         if spent < 0:
             raise BadInput("spent_ms must not be negative", param="spent_ms")
+        if spent >= budget:
+            raise DeadlineExceeded("the budget was spent before the request got here")
         return min(budget, remaining() + spent)
 
     def _usual_budget(self, agent: Agent) -> float:
@@ -366,6 +379,35 @@ class App:
         if self.store is None:
             return ()
         return await self._read(self.store.list_runs(tenant=tenant, **wanted), "listing runs")
+
+    async def cancel_stored(self, stored: StoredRun) -> StoredRun:
+        """Cancels a run that another process drives, or nobody does; gives the run as it is then.
+
+        The run is taken over and ended in the store, so that its driver, wherever it is, can write nothing more.
+        """
+        if stored.terminal is not None or self.store is None:
+            return stored
+        record = stored.record
+        error = RunCancelled("the run was cancelled", run_id=record.run)
+        result = RunResult(
+            run_id=record.run,
+            agent=record.agent,
+            status=RunState.CANCELLED,
+            error=error,
+            elapsed=max(0.0, self.sources.wall() - record.created),
+            budget=record.budget,
+            session_id=record.session,
+        ).to_dict()
+        with contextlib.suppress(StoreConflict):  # it has ended meanwhile
+            epoch = await self._read(self.store.acquire(record.run, self._node), "taking the run over")
+            told = {"status": "cancelled", "answer": None, "error": error.to_dict()["error"]}
+            event = StoredEvent(epoch, 1, "run.cancelled", self.sources.wall(), None, told)
+            writes: list[Write] = [
+                AppendEvents(record.run, epoch, (event,)),
+                FinishRun(record.run, epoch, str(RunState.CANCELLED), result),
+            ]
+            await self._read(self.store.write(writes), "cancelling the run")
+        return await self.stored_run(record.run, tenant=record.tenant) or stored
 
     async def _read(self, work: Coroutine[Any, Any, T], what: str) -> T:
         assert self._crew is not None

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,8 +89,9 @@ class Served:
         async with self.client.post(f"{self.server.address}{path}", data=data, headers=named) as response:
             return response.status, response.headers, await response.json()
 
-    async def get(self, path: str):
-        async with self.client.get(f"{self.server.address}{path}") as response:
+    async def get(self, path: str, **headers: str):
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        async with self.client.get(f"{self.server.address}{path}", headers=named) as response:
             return response.status, response.headers, await response.json()
 
     async def raw(self, sent: bytes, *, wait: float = 5.0) -> bytes:
@@ -105,11 +107,11 @@ class Served:
 
 
 @contextlib.asynccontextmanager
-async def serving(**settings: Any):
+async def serving(*, store: Any = "off", agents: Iterable[Agent] = (), **settings: Any):
     """Runs the server until the block ends; checks that its end leaves nothing."""
     made = Settings.model_validate({"agent": "adder", "server": {"drain": 1}, **settings})
     sock = listen_on("127.0.0.1", 0)
-    async with App(made, agents=[agent()], store="off") as app:
+    async with App(made, agents=[agent(), *agents], store=store) as app:
         server = HttpServer(app, sock)
         task = asyncio.create_task(server.serve_until_stopped())
         await until(lambda: server.started)

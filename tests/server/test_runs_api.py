@@ -186,7 +186,7 @@ async def test_bad_input_is_told_by_field_and_leaves_nothing():
         assert (status, body["error"]["code"], body["error"]["param"]) == (404, "not_found", "run_id")
         status, _, body = await served.get("/nowhere")
         assert (status, body["error"]["type"]) == (404, "not_found")
-        status, _, body = await served.get("/v1/runs")
+        status, _, body = await served.post({}, path="/v1/agents")
         assert (status, body["error"]["code"]) == (405, "method_not_allowed")
 
 
@@ -220,12 +220,17 @@ async def test_health_and_the_documented_api():
             "/v1/runs/{run_id}",
             "/v1/runs/{run_id}/artifacts/{name}",
             "/v1/runs/{run_id}/cancel",
+            "/v1/runs/{run_id}/events",
+            "/v1/sessions/{session_id}",
+            "/v1/agents",
             "/v1/downstreams",
             "/health/liveness",
             "/health/readiness",
         }
         body = document["paths"]["/v1/runs"]["post"]["requestBody"]["content"]["application/json"]["schema"]
-        assert set(body["properties"]) == {"input", "agent", "budget_ms", "stream", "on_disconnect"}
+        assert set(body["properties"]) == {
+            "input", "agent", "budget_ms", "session_id", "mode", "background", "strict", "stream", "on_disconnect",
+        }  # fmt: skip
 
 
 async def test_stopping_answers_whoever_still_waits_with_what_there_is():
@@ -245,7 +250,7 @@ async def test_stopping_answers_whoever_still_waits_with_what_there_is():
 def test_the_page_about_the_api_names_every_path():
     page = (Path(__file__).parents[2] / "docs" / "http.md").read_text()
     shown = {
-        (method, path.replace("{id}", "{run_id}"))
+        (method, path.replace("sessions/{id}", "sessions/{session_id}").replace("{id}", "{run_id}"))
         for method, path in re.findall(r"^\| `(GET|POST) (\S+)` \|", page, re.MULTILINE)
     }
     paths = openapi(App(Settings(), agents=[agent()]))["paths"]

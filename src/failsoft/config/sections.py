@@ -77,6 +77,10 @@ class ServerSettings(Section):
         10.0, "How often a silent event stream sends a comment, so that proxies keep it.", scope="process",
         unit="seconds", gt=0,
     )  # fmt: skip
+    write_timeout: Seconds = key(
+        30.0, "How long a client may leave an event stream unread before it is cut off.", scope="process",
+        unit="seconds", gt=0,
+    )  # fmt: skip
     drain: Seconds = key(
         10.0, "How long running requests may finish after SIGTERM before they are cancelled.", scope="process",
         unit="seconds",

@@ -81,6 +81,16 @@ class RunHandle:
         """Seconds until the run's deadline, never negative."""
         return max(0.0, self._run.deadline - asyncio.get_running_loop().time())
 
+    def elapsed(self) -> float:
+        """Seconds since it began, for its client; its whole time when it has ended."""
+        run = self._run
+        return asyncio.get_running_loop().time() - run.began if run.result is None else run.result.elapsed
+
+    async def paused(self) -> None:
+        """Waits until the run has ended, or waits for a person."""
+        while not self.done and self.state is not RunState.WAITING_APPROVAL:
+            await self.changed()
+
     def tasks(self) -> tuple[TaskResult, ...]:
         """Every task of the plan as it stands now."""
         run = self._run
@@ -143,6 +153,11 @@ class RunHandle:
         epoch, _, seq = (event_id or "").partition(".")
         sound = seq.isdecimal() and len(seq) < 10 and epoch == str(self._run.epoch)
         return int(seq) if sound and int(seq) <= self._run.seq else None
+
+    @property
+    def last(self) -> int:
+        """The place of its newest event; 0 while there is none."""
+        return self._run.seq
 
     def since(self, seen: int) -> list[Event]:
         """The kept events after the `seen`-th; the first of them is not the next one when that is no longer kept."""

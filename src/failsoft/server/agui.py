@@ -10,69 +10,93 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from failsoft.base.events import Event
-from failsoft.runs.result import RunResult
+from failsoft.server.pieces import pieces
 from failsoft.server.sse import frame
 
-__all__ = ["Projection"]
+__all__ = ["TERMINAL", "Projection"]
 
-_TERMINAL = frozenset({"run.completed", "run.degraded", "run.failed", "run.cancelled", "run.expired"})
+TERMINAL = frozenset({"run.completed", "run.degraded", "run.failed", "run.cancelled", "run.expired"})
 
 Body = dict[str, Any]
 
 
 class Projection:
-    """Projects the events of one run, in their order."""
+    """Projects the events of one run, in their order. It can tell at any point what has been begun and not ended."""
 
     def __init__(self, run_id: str, *, thread_id: str | None = None) -> None:
         self._run = run_id
         self._thread = thread_id or run_id
-        self._open: dict[str, str] = {}
+        self._open: dict[str, tuple[str, str]] = {}
         self._message = f"{run_id}:answer"
-        self._writing = False
+        self._said: list[str] = []
         self.ended = False
 
-    def frames(self, event: Event, result: RunResult | None) -> bytes:
-        """The frames of one event; empty when it has no counterpart. `result` is the run's, once it has ended."""
-        if self.ended:
-            return b""
-        bodies = list(self._bodies(event, result))
+    def frames(self, event: Event, result: Mapping[str, Any] | None, *, strict: bool = False) -> bytes:
+        """The frames of one event; empty when it has no counterpart. `result` is the run's, once it has ended.
+
+        When the end is projected `strict`, a degraded run ends as an error. It may be projected more than once.
+        """
+        bodies = list(self._bodies(event, result, strict=strict))
         last = len(bodies) - 1
         return b"".join(frame(body, event_id=event.id if i == last else None) for i, body in enumerate(bodies))
 
-    def _bodies(self, event: Event, result: RunResult | None) -> Iterator[Body]:
+    def snapshot(self, view: Mapping[str, Any], event_id: str | None) -> bytes:
+        """The beginning of a stream that does not begin with the run: where it is, and what is open by now."""
+        bodies: list[Body] = [
+            {"type": "RUN_STARTED", "threadId": self._thread, "runId": self._run},
+            {"type": "STATE_SNAPSHOT", "snapshot": dict(view)},
+        ]
+        for task, (tool, kind) in self._open.items():
+            bodies.extend(self._began(task, tool, kind))
+        if self._said:
+            bodies.append({"type": "TEXT_MESSAGE_START", "messageId": self._message, "role": "assistant"})
+            bodies.extend(self._contents("".join(self._said)))
+        last = len(bodies) - 1
+        return b"".join(frame(body, event_id=event_id if i == last else None) for i, body in enumerate(bodies))
+
+    def resume(self, running: Mapping[str, tuple[str, str]]) -> None:
+        """Goes on after events that are lost: these tasks are running, each with its tool and kind."""
+        self._open = dict(running)
+
+    def _bodies(self, event: Event, result: Mapping[str, Any] | None, *, strict: bool) -> Iterator[Body]:
         kind, data = event.kind, event.data if isinstance(event.data, Mapping) else {}
         if kind == "run.received":
             yield {"type": "RUN_STARTED", "threadId": self._thread, "runId": self._run}
         elif kind == "plan.made":
             yield {"type": "STATE_SNAPSHOT", "snapshot": {"runId": self._run, "state": "planning", "plan": dict(data)}}
         elif kind == "task.started" and event.task is not None:
-            yield from self._task_started(event.task, data)
+            tool, what = str(data.get("tool", "")), str(data.get("kind", "tool"))
+            self._open[event.task] = (tool, what)
+            yield from self._began(event.task, tool, what)
         elif kind == "task.finished" and event.task is not None:
             yield from self._task_finished(event.task, data)
         elif kind == "run.eta":
             yield {"type": "CUSTOM", "name": "eta", "value": dict(data)}
+        elif kind in ("approval.requested", "approval.resolved"):
+            yield {"type": "CUSTOM", "name": kind, "value": {"task": event.task, **data}}
         elif kind == "text.delta":
             yield from self._text(str(data.get("text", "")))
-        elif kind in _TERMINAL:
-            yield from self._end(kind, data, result)
+        elif kind in TERMINAL:
+            yield from self._end(kind, data, result, strict=strict)
 
-    def _task_started(self, task: str, data: Mapping[str, Any]) -> Iterator[Body]:
-        self._open[task] = str(data.get("tool", ""))
+    def _began(self, task: str, tool: str, kind: str) -> Iterator[Body]:
         yield {"type": "STEP_STARTED", "stepName": task}
-        if data.get("kind", "tool") == "tool":
+        if kind == "tool":
             call = self._call(task)
-            yield {"type": "TOOL_CALL_START", "toolCallId": call, "toolCallName": data.get("tool", "")}
+            yield {"type": "TOOL_CALL_START", "toolCallId": call, "toolCallName": tool}
             yield {"type": "TOOL_CALL_END", "toolCallId": call}
 
     def _task_finished(self, task: str, data: Mapping[str, Any]) -> Iterator[Body]:
-        if self._open.pop(task, None) is not None:
-            yield {
-                "type": "TOOL_CALL_RESULT",
-                "messageId": f"{self._call(task)}:result",
-                "toolCallId": self._call(task),
-                "role": "tool",
-                "content": str(data.get("status", "")),
-            }
+        begun = self._open.pop(task, None)
+        if begun is not None:
+            if begun[1] == "tool":
+                yield {
+                    "type": "TOOL_CALL_RESULT",
+                    "messageId": f"{self._call(task)}:result",
+                    "toolCallId": self._call(task),
+                    "role": "tool",
+                    "content": str(data.get("status", "")),
+                }
             yield {"type": "STEP_FINISHED", "stepName": task}
         if data.get("status") not in ("completed", None):
             yield {"type": "CUSTOM", "name": "degraded", "value": {"task": task, **data}}
@@ -80,37 +104,50 @@ class Projection:
     def _text(self, text: str) -> Iterator[Body]:
         if not text:
             return
-        if not self._writing:
-            self._writing = True
+        if not self._said:
             yield {"type": "TEXT_MESSAGE_START", "messageId": self._message, "role": "assistant"}
-        yield {"type": "TEXT_MESSAGE_CONTENT", "messageId": self._message, "delta": text}
+        self._said.append(text)
+        yield from self._contents(text)
 
-    def _end(self, kind: str, data: Mapping[str, Any], result: RunResult | None) -> Iterator[Body]:
-        for task in list(self._open):
-            self._open.pop(task)
-            yield {"type": "STEP_FINISHED", "stepName": task}
-        if not self._writing:
-            yield from self._text(str(data.get("answer") or ""))
-        if self._writing:
-            yield {"type": "TEXT_MESSAGE_END", "messageId": self._message}
+    def _contents(self, text: str) -> Iterator[Body]:
+        for piece in pieces(text):
+            yield {"type": "TEXT_MESSAGE_CONTENT", "messageId": self._message, "delta": piece}
+
+    def _end(
+        self, kind: str, data: Mapping[str, Any], result: Mapping[str, Any] | None, *, strict: bool
+    ) -> Iterator[Body]:
+        # Nothing here changes what is open: somebody may come later and need the same end again.
         self.ended = True
+        for task in self._open:
+            yield {"type": "STEP_FINISHED", "stepName": task}
+        answer = str(data.get("answer") or "")
+        if self._said or answer:
+            said = "".join(self._said)
+            if not said:
+                yield {"type": "TEXT_MESSAGE_START", "messageId": self._message, "role": "assistant"}
+            if answer.startswith(said):  # what was said while it was made is its beginning
+                yield from self._contents(answer[len(said) :])
+            yield {"type": "TEXT_MESSAGE_END", "messageId": self._message}
         error = data.get("error")
-        if kind in ("run.completed", "run.degraded"):
+        if kind == "run.completed" or (kind == "run.degraded" and not strict):
             yield {
                 "type": "RUN_FINISHED",
                 "threadId": self._thread,
                 "runId": self._run,
-                "result": result.to_dict() if result is not None else dict(data),
+                "result": dict(result) if result is not None else dict(data),
             }
-        else:
-            error = error or {"code": kind.partition(".")[2], "message": kind}
-            yield {
-                "type": "RUN_ERROR",
-                "runId": self._run,
-                "code": error["code"],
-                "message": error["message"],
-                "error": error,
-            }
+            return
+        error = error or {"code": kind.partition(".")[2], "message": kind}
+        ended: Body = {
+            "type": "RUN_ERROR",
+            "runId": self._run,
+            "code": error["code"],
+            "message": error["message"],
+            "error": error,
+        }
+        if result is not None and result.get("answer") is not None:
+            ended["result"] = dict(result)
+        yield ended
 
     def _call(self, task: str) -> str:
         return f"{self._run}:{task}"

@@ -18,6 +18,7 @@ from failsoft.server.listening import Readiness
 from failsoft.server.requests import request_id
 from failsoft.server.routes import PlainRoute
 from failsoft.server.runs_api import runs_router
+from failsoft.server.sessions_api import sessions_router
 
 __all__ = ["make_api", "openapi"]
 
@@ -45,6 +46,7 @@ def _routed(app: App, readiness: Readiness | None) -> FastAPI:
     api.router.route_class = PlainRoute
     install_errors(api)
     api.include_router(runs_router(app))
+    api.include_router(sessions_router(app))
 
     @api.get("/v1/downstreams", tags=["operating"], summary="Breakers, permits, who waits and who holds")
     async def downstreams(request: Request) -> Json:

@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl
 from failsoft.base.errors import BadInput
 from failsoft.config.durations import parse_duration
 
-__all__ = ["budget_of", "sound_id"]
+__all__ = ["budget_of", "sound_id", "start_time"]
 
 _MS_HEADERS: Final = (b"x-request-timeout-ms", b"x-envoy-expected-rq-timeout-ms")
 _SOUND: Final = re.compile(rb"[\w.:/+=~-]{1,128}")
@@ -43,7 +43,7 @@ def budget_of(headers: Mapping[bytes, bytes], query: bytes, *, default: float, m
     budget = min(default if least == math.inf else least, maximum)
     given = headers.get(b"x-start-time")
     if given is not None:
-        budget -= max(0.0, wall - _start(given.decode("latin-1")))
+        budget -= max(0.0, wall - start_time(given.decode("latin-1")))
     return budget
 
 
@@ -65,7 +65,7 @@ def _duration(name: str, text: str, unit: str) -> float:
     return seconds
 
 
-def _start(text: str) -> float:
+def start_time(text: str) -> float:
     """Seconds since the epoch, as nginx (``t=`` and seconds), Heroku (milliseconds) or Apache (microseconds) write."""
     match = _START.fullmatch(text.strip())
     if match is None:

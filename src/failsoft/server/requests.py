@@ -15,10 +15,22 @@ from starlette.requests import ClientDisconnect
 from failsoft.base.clock import Sources
 from failsoft.base.errors import BadInput
 from failsoft.config.durations import parse_duration
+from failsoft.server.call_budget import start_time
 from failsoft.server.errors import BodyTooLarge, RequestTimeout
 from failsoft.server.protocol import ARRIVED
 
-__all__ = ["RunBody", "budget_of", "idempotency_key", "read_body", "request_id", "run_body", "spent"]
+__all__ = [
+    "SESSION_ID",
+    "RunBody",
+    "budget_of",
+    "idempotency_key",
+    "known_query",
+    "limit_of",
+    "read_body",
+    "request_id",
+    "run_body",
+    "spent",
+]
 
 BODY_SECONDS = 10.0
 """How long a client may take to send its body."""
@@ -28,6 +40,7 @@ DISCARDED_SECONDS = 1.0
 """How much of a body that is too large is read, and thrown away, before it is refused: a client that still sends
 when its connection is closed sees a reset connection in place of the answer that says why."""
 
+SESSION_ID = r"^[A-Za-z0-9][A-Za-z0-9._:@+=~-]{0,127}$"
 _KEY = re.compile(r"[!-~]{1,255}")
 _REQUEST_ID = re.compile(r"[\w.:/+=~-]{1,128}", re.ASCII)
 
@@ -48,10 +61,32 @@ class RunBody(BaseModel):
     budget_ms: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
         None, description="How long the answer may take, in milliseconds; wins over the headers."
     )
+    session_id: Annotated[str, Field(pattern=SESSION_ID)] | None = Field(
+        None, description="The conversation that the question belongs to: it is told what was said before."
+    )
+    mode: Literal["fast", "deep"] | None = Field(
+        None, description="`fast`: optional tasks are left out and the answer is short; `deep`: nothing is spared."
+    )
+    background: bool = Field(
+        False, description="Answer 202 as soon as the run is written to the store; it goes on whoever leaves."
+    )
+    strict: bool = Field(
+        False, description="Answer a degraded result with 503, or 504 when time ran out, instead of 200."
+    )
     stream: bool = Field(False, description="Answer with an event stream (AG-UI) instead of waiting for the result.")
     on_disconnect: Literal["cancel", "continue"] | None = Field(
-        None, description="What happens to the run when its client goes away."
+        None, description="What happens to the run when its client goes away; `server.on_disconnect` when left out."
     )
+
+    def check(self) -> None:
+        """Raises :class:`~failsoft.base.errors.BadInput` for what does not go together."""
+        if not self.background:
+            return
+        for name, given in (("stream", self.stream), ("strict", self.strict)):
+            if given:
+                raise BadInput(f"{name}: a background run answers at once; watch its events instead", param=name)
+        if self.on_disconnect == "cancel":
+            raise BadInput("on_disconnect: a background run has no client to wait for", param="on_disconnect")
 
 
 async def read_body(request: Request, limit: int) -> bytes:
@@ -98,7 +133,7 @@ def run_body(raw: bytes) -> RunBody:
     if not raw.strip():
         raise BadInput('the body is empty; it should be JSON like {"input": "…"}', param="body")
     try:
-        return RunBody.model_validate_json(raw)
+        body = RunBody.model_validate_json(raw)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         where = str(first["loc"][0]) if first["loc"] else "body"
@@ -107,8 +142,10 @@ def run_body(raw: bytes) -> RunBody:
         if first["type"] == "extra_forbidden":
             known = ", ".join(RunBody.model_fields)
             raise BadInput(f"{where[:80]}: unknown field; known are {known}", param=where[:80]) from None
-        message = first["msg"].replace("Input should", "should")
+        message = first["msg"].replace("Input should", "should").replace("String should", "should")
         raise BadInput(f"{where}: {message}", param=where) from None
+    body.check()
+    return body
 
 
 _HEADERS = (("x-max-wait", "s"), ("x-request-timeout-ms", "ms"), ("x-envoy-expected-rq-timeout-ms", "ms"))
@@ -138,10 +175,17 @@ def budget_of(body: RunBody, request: Request, *, maximum: float) -> float | Non
     return min(found, default=None)
 
 
-def spent(request: Request) -> float:
-    """Seconds since the request was there, of which its client knows nothing: a busy loop makes requests wait."""
+def spent(request: Request, sources: Sources) -> float:
+    """Seconds of the client's budget that are gone: in front of us, by ``X-Start-Time``, and until the loop had time.
+
+    A start in the future is a clock that differs, and counts as now.
+    """
     now = asyncio.get_running_loop().time()
-    return float(max(0.0, now - request.scope.get(ARRIVED, now)))
+    here = float(max(0.0, now - request.scope.get(ARRIVED, now)))
+    given = request.headers.get("x-start-time")
+    if given is None:
+        return here
+    return max(here, sources.wall() - start_time(given))
 
 
 def _checked(seconds: float, param: str, maximum: float) -> float:
@@ -160,6 +204,24 @@ def idempotency_key(request: Request) -> str | None:
     if len(given) > 1 or not _KEY.fullmatch(given[0]):
         raise BadInput("Idempotency-Key: one, of 1 to 255 visible characters", param="Idempotency-Key")
     return str(given[0])
+
+
+def limit_of(request: Request, *, default: int = 50, most: int = 200) -> int:
+    """``?limit=``: how many entries a page has."""
+    given = request.query_params.get("limit")
+    if given is None:
+        return default
+    if not (given.isascii() and given.isdecimal() and len(given) < 6 and 1 <= int(given) <= most):
+        raise BadInput(f"limit: should be a number from 1 to {most}", param="limit")
+    return int(given)
+
+
+def known_query(request: Request, *names: str) -> None:
+    """Refuses query parameters that nothing reads: a misspelt filter would filter nothing."""
+    for name in request.query_params:
+        if name not in names:
+            known = ", ".join(names) or "none"
+            raise BadInput(f"{name[:80]}: unknown parameter; known are {known}", param=name[:80])
 
 
 def request_id(request: Request, sources: Sources) -> str:

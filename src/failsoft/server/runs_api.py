@@ -1,46 +1,83 @@
-"""The runs API: ask and wait, ask and watch, look, cancel.
+"""The runs API: ask and wait, ask and watch, ask and leave; list, look, watch, cancel.
 
 A client that waits gets one JSON object; one that streams gets AG-UI events. When it goes away its run is cancelled,
-unless the request or the settings say ``continue``.
+unless the request or the settings say ``continue``, or it is a background run.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from starlette.background import BackgroundTask
 
 from failsoft.app import App
-from failsoft.base.errors import FailsoftError, NotFound
+from failsoft.base.errors import NotFound
 from failsoft.runs.handle import RunHandle
-from failsoft.runs.result import RunRequest, RunResult
+from failsoft.runs.result import RunRequest
 from failsoft.runs.state import RunState
-from failsoft.server.agui import Projection
 from failsoft.server.errors import Json, error_response
-from failsoft.server.requests import RunBody, budget_of, idempotency_key, read_body, run_body, spent
+from failsoft.server.finding import ended_with, flag_of, found_run, run_page, tenant_of
+from failsoft.server.requests import (
+    RunBody,
+    budget_of,
+    idempotency_key,
+    known_query,
+    limit_of,
+    read_body,
+    run_body,
+    spent,
+)
 from failsoft.server.routes import PlainRoute
-from failsoft.server.schemas import ERROR_RESPONSES, RUN_RESPONSES, RunView
-from failsoft.server.sse import EventStream
+from failsoft.server.schemas import (
+    EVENT_PARAMETERS,
+    EVENT_RESPONSES,
+    FILE_RESPONSES,
+    LIST_PARAMETERS,
+    RUN_PARAMETERS,
+    RUN_RESPONSES,
+    VALUES_PARAMETER,
+    RunListView,
+    RunView,
+    documented,
+)
+from failsoft.server.sse import EventStream, Frames
+from failsoft.server.strict import strict_body, strict_status
+from failsoft.server.views import live_view, stored_view
+from failsoft.server.watching import Audience, LiveFrames, StoredFrames
+from failsoft.stores.protocols import StoredRun
 
 __all__ = ["runs_router"]
 
-_BODY = {"requestBody": {"required": True, "content": {"application/json": {"schema": RunBody.model_json_schema()}}}}
+_BODY: Final[dict[str, Any]] = {
+    "requestBody": {"required": True, "content": {"application/json": {"schema": RunBody.model_json_schema()}}},
+    **RUN_PARAMETERS,
+}
 
 
 def runs_router(app: App) -> APIRouter:
     """The routes under ``/v1/runs``."""
     router = APIRouter(prefix="/v1/runs", tags=["runs"], route_class=PlainRoute)
     settings = app.settings.server
-    audience = _Audience()
+    audience = Audience()
+
+    def stream(frames: Frames, run_id: str, on_end: Callable[[], None] | None = None) -> EventStream:
+        return EventStream(
+            frames,
+            heartbeat=settings.heartbeat,
+            patience=settings.write_timeout,
+            headers={"x-run-id": run_id},
+            on_end=on_end,
+        )
 
     @router.post("", summary="Ask a question", responses=RUN_RESPONSES, openapi_extra=_BODY, response_model=None)
     async def create(request: Request) -> Response:
-        """Answers within the budget, in full or degraded; with ``stream`` the run's events as they come."""
+        """Answers within the budget, in full or degraded; with `stream` the run's events as they come; with
+        `background` at once, as soon as the run is written.
+        """
         body = run_body(await read_body(request, settings.max_body))
         budget = budget_of(body, request, maximum=app.settings.run.maximum_budget)
         key = idempotency_key(request)
@@ -48,94 +85,102 @@ def runs_router(app: App) -> APIRouter:
             RunRequest(
                 input=body.input,
                 agent=body.agent,
+                session_id=body.session_id,
                 budget_ms=None if budget is None else budget * 1000,
-                spent_ms=spent(request) * 1000,
+                spent_ms=spent(request, app.sources) * 1000,
+                mode=body.mode,
                 idempotency_key=key,
-                tenant=_tenant(request),
+                tenant=tenant_of(request),
+                background=body.background,
             )
         )
-        stay = (body.on_disconnect or settings.on_disconnect) == "continue"
-        leave = audience.join(handle, stay=stay)
-        if body.stream:
-            if key is not None:
-                await handle.accepted()  # it may be a run of another process, whose id it takes then
-            headers = {"x-run-id": handle.run_id}
-            return EventStream(_frames(handle), heartbeat=settings.heartbeat, headers=headers, on_end=leave)
-        result = await _waited(handle, request, leave)
-        if result is None:
-            return Response(status_code=499)  # nobody is there to read it
-        response = _answer(result, {"x-run-id": handle.run_id})
+        if body.background or (body.on_disconnect or settings.on_disconnect) == "continue":
+            handle.keep()
+        leave = audience.join(handle, owner=True)
+        try:
+            if key is not None or body.background:
+                await handle.accepted()  # written; and it may be a run of another process, whose id it takes then
+            if body.background:
+                return _accepted(handle)
+            if body.stream:
+                leave, leaving = _nothing, leave
+                return stream(LiveFrames(audience, handle, strict=body.strict), handle.run_id, leaving)
+            if not await _waited(handle, request):
+                return Response(status_code=499)  # nobody is there to read it
+        finally:
+            leave()
+        response = _answer(handle, strict=body.strict)
         response.background = _Told(handle)
         return response
 
-    @router.get("/{run_id}", summary="A run as it stands", responses=ERROR_RESPONSES, response_model=RunView)
-    async def read(request: Request, run_id: str) -> Any:
-        """The result of a run that has ended, or the state, plan and tasks of one that runs."""
-        return Json(_view(_found(app, run_id, request)))
+    @router.get("", summary="Runs, newest first", **documented(RunListView, LIST_PARAMETERS))
+    async def listed(request: Request) -> Response:
+        """The caller's own runs, in pages: `after` is `next` of the page before."""
+        known_query(request, "limit", "after", "status", "session_id", "agent")
+        query = request.query_params
+        wanted = {"session": query.get("session_id"), "agent": query.get("agent"), "state": query.get("status")}
+        return Json(await run_page(app, tenant_of(request), wanted, after=query.get("after"), limit=limit_of(request)))
 
-    @router.get("/{run_id}/artifacts/{name}", summary="A file of a run's answer", responses=ERROR_RESPONSES)
+    @router.get("/{run_id}", summary="A run as it stands", **documented(RunView, VALUES_PARAMETER))
+    async def read(request: Request, run_id: str) -> Any:
+        """The result of a run that has ended, or the state, plan and tasks of one that runs; with `values` what each
+        task brought.
+        """
+        known_query(request, "values")
+        values = flag_of(request, "values")
+        found = await found_run(app, run_id, request)
+        return Json(
+            live_view(found, values=values) if isinstance(found, RunHandle) else stored_view(found, values=values)
+        )
+
+    @router.get("/{run_id}/events", summary="Watch a run", responses=EVENT_RESPONSES, openapi_extra=EVENT_PARAMETERS)
+    async def events(request: Request, run_id: str) -> Response:
+        """The run's events in AG-UI's words, from the beginning, or after `Last-Event-ID`; a snapshot of the state when
+        what follows that id is no longer kept. Leaving does not cancel the run.
+        """
+        known_query(request, "after", "strict")
+        strict = flag_of(request, "strict")
+        found = await found_run(app, run_id, request)
+        after = request.headers.get("last-event-id") or request.query_params.get("after")
+        if isinstance(found, RunHandle):
+            if found.done and after is not None and found.seq_of(after) == found.last:
+                return Response(status_code=204)  # it has had the end: a browser does not come back after this
+            leave = audience.join(found)
+            return stream(LiveFrames(audience, found, after=after, strict=strict), found.run_id, leave)
+        if ended_with(found, after):
+            return Response(status_code=204)
+
+        async def again() -> StoredRun | None:
+            return await app.stored_run(run_id, tenant=tenant_of(request))
+
+        return stream(StoredFrames(found, again, after=after, strict=strict), found.record.run)
+
+    @router.get("/{run_id}/artifacts/{name}", summary="A file of a run's answer", responses=FILE_RESPONSES)
     async def artifact(request: Request, run_id: str, name: str) -> Response:
-        """A chart or a report, by the name under which the answer's Markdown and ``artifacts`` mention it."""
-        result = _found(app, run_id, request).result_now()
+        """A chart or a report, by the name under which the answer's Markdown and `artifacts` mention it."""
+        found = await found_run(app, run_id, request)
+        result = found.result_now() if isinstance(found, RunHandle) else None
         for one in result.artifacts if result is not None else ():
             if one.name == name:
                 # Nothing in it may run: a report is shown, not trusted.
                 headers = {"content-security-policy": "sandbox", "x-content-type-options": "nosniff"}
                 return Response(one.data, media_type=one.media_type, headers=headers)
-        raise NotFound(f"run {run_id} has no file {name[:80]!r}", param="name")
+        raise NotFound(f"run {run_id[:80]} has no file {name[:80]!r} here", param="name")
 
-    @router.post("/{run_id}/cancel", summary="Cancel a run", responses=ERROR_RESPONSES, response_model=RunView)
+    @router.post("/{run_id}/cancel", summary="Cancel a run", **documented(RunView))
     async def cancel(request: Request, run_id: str) -> Any:
         """Cancels a run; one that has ended is returned as it is."""
-        handle = _found(app, run_id, request)
-        handle.cancel()
-        return Json(_view(handle))
+        found = await found_run(app, run_id, request)
+        if isinstance(found, RunHandle):
+            found.cancel()
+            return Json(live_view(found))
+        return Json(stored_view(await app.cancel_stored(found)))
 
     return router
 
 
-def _tenant(request: Request) -> str | None:
-    """Whose key the request came with; None when there are no keys."""
-    state = request.scope.get("state") or {}
-    tenant: str | None = state.get("tenant")
-    return tenant
-
-
-def _found(app: App, run_id: str, request: Request) -> RunHandle:
-    handle = app.run(run_id, tenant=_tenant(request))  # another tenant's is as good as none
-    if handle is None:
-        raise NotFound(f"there is no run {run_id[:80]!r}", param="run_id")
-    return handle
-
-
-class _Audience:
-    """Who watches which run. One idempotency key may bring several clients to a run: the last to leave ends it."""
-
-    def __init__(self) -> None:
-        self._watching: Counter[RunHandle] = Counter()  # bounded by the clients there are
-        self._staying: set[RunHandle] = set()
-
-    def join(self, handle: RunHandle, *, stay: bool) -> Callable[[], None]:
-        """One more client; the function is to be called once when it goes. Runs that somebody wants to `stay` do."""
-        self._watching[handle] += 1
-        if stay:
-            self._staying.add(handle)
-        left = False
-
-        def leave() -> None:
-            nonlocal left
-            if left:
-                return
-            left = True
-            self._watching[handle] -= 1
-            if self._watching[handle] > 0:
-                return
-            del self._watching[handle]
-            if handle not in self._staying:
-                handle.cancel()
-            self._staying.discard(handle)
-
-        return leave
+def _nothing() -> None:
+    """Nobody leaves."""
 
 
 class _Told(BackgroundTask):
@@ -150,19 +195,17 @@ class _Told(BackgroundTask):
         self._handle.told()
 
 
-async def _waited(handle: RunHandle, request: Request, leave: Callable[[], None]) -> RunResult | None:
-    """The run's result; None when the client went away before."""
+async def _waited(handle: RunHandle, request: Request) -> bool:
+    """Whether the run has ended, or waits for a person, while its client was there."""
     async with asyncio.TaskGroup() as tasks:
-        ending = tasks.create_task(handle.result())
+        ending = tasks.create_task(handle.paused())
         gone = tasks.create_task(_gone(request))
         try:
             await asyncio.wait((ending, gone), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            leave()  # also when the server gives this request up at its own end
-            if not handle.done:
-                ending.cancel()
+            ending.cancel()
             gone.cancel()
-    return handle.result_now()
+    return handle.done or handle.state is RunState.WAITING_APPROVAL
 
 
 async def _gone(request: Request) -> None:
@@ -170,37 +213,29 @@ async def _gone(request: Request) -> None:
         pass
 
 
-async def _frames(handle: RunHandle) -> AsyncIterator[bytes]:
-    projection = Projection(handle.run_id)
-    async for event in handle.events():
-        if frames := projection.frames(event, handle.result_now()):
-            yield frames
+def _accepted(handle: RunHandle) -> Response:
+    """202 for a run that goes on by itself; the error of one that could not be written."""
+    result = handle.result_now()
+    if result is not None and result.error is not None and not result.tasks:
+        return _answer(handle, strict=False)
+    headers = {"x-run-id": handle.run_id, "location": f"/v1/runs/{handle.run_id}"}
+    return Json(live_view(handle), status_code=202, headers=headers)
 
 
-def _answer(result: RunResult, headers: dict[str, str]) -> Response:
-    """An answer, complete or degraded, is 200; a run that failed gives its error's status, with the run's id in it."""
-    error: FailsoftError | None = result.error
+def _answer(handle: RunHandle, *, strict: bool) -> Response:
+    """An answer, complete or degraded, is 200 (degraded and strict: a code); what waits for a person is 202; a run that
+    failed gives its error's status, with the run's id in it.
+    """
+    headers = {"x-run-id": handle.run_id}
+    result = handle.result_now()
+    if result is None:
+        handle.keep()
+        return _accepted(handle)
+    if result.status is RunState.DEGRADED and strict:
+        return Json(strict_body(result, live_view(handle)), status_code=strict_status(result), headers=headers)
+    error = result.error
     if result.status in (RunState.COMPLETED, RunState.DEGRADED) or error is None:
-        return Json(result.to_dict(), headers=headers)
+        return Json(live_view(handle), headers=headers)
     response = error_response(error)
     response.headers.update(headers)
     return response
-
-
-def _view(handle: RunHandle) -> dict[str, Any]:
-    result = handle.result_now()
-    if result is not None:
-        return result.to_dict()
-    progress = handle.progress()
-    return {
-        "run_id": handle.run_id,
-        "agent": handle.request.agent,
-        "status": str(handle.state),
-        "answer": None,
-        "provenance": None,
-        "elapsed_ms": round((handle.budget - handle.remaining()) * 1000, 3),
-        "budget_ms": round(handle.budget * 1000, 3),
-        "tasks": [task.to_dict() for task in handle.tasks()],
-        "progress": None if progress is None else progress.to_dict(),
-        "error": None,
-    }

@@ -1,21 +1,22 @@
-"""Event streams: unbuffered, with heartbeats, ended by the client's going away, one frame for each event.
+"""Event streams: unbuffered, with heart-beats, ended by the client's going away, and bounded for each client.
 
-A client that reads too slowly only loses its own stream: the buffer between run and client is bounded where the run's
-events are subscribed to, and what the socket does not take makes this response wait, nobody else.
+What a client has not read yet is in its socket and at most one piece of the stream; until that is taken nothing more
+is made for it. One that takes nothing for too long is cut off.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from failsoft.base.jsontext import json_text
+from failsoft.server.link import link_of
 
-__all__ = ["EventStream", "frame"]
+__all__ = ["HEADERS", "EventStream", "Frames", "frame"]
 
 HEADERS = {
     "cache-control": "no-cache, no-transform",
@@ -23,6 +24,8 @@ HEADERS = {
     "x-accel-buffering": "no",  # nginx and what follows it pass every frame on at once
 }
 HEARTBEAT = b": alive\n\n"
+RETRY = b"retry: 1000\n\n"
+"""How long a browser is to wait, in milliseconds, before it comes back."""
 
 
 def frame(body: Mapping[str, Any], *, event_id: str | None = None) -> bytes:
@@ -31,17 +34,27 @@ def frame(body: Mapping[str, Any], *, event_id: str | None = None) -> bytes:
     return f"{head}data: {json_text(body)}\n\n".encode()
 
 
+class Frames(Protocol):
+    """Where a stream's frames come from, as fast as its client takes them."""
+
+    async def take(self, wait: float) -> bytes | None:
+        """The next frames; empty when there are none within `wait` seconds, None after the last."""
+        ...
+
+
 class EventStream(Response):
     """Sends `frames` as they come, a comment every `heartbeat` seconds of silence, and stops when the client goes.
 
-    However the stream ends, the iterator is closed and ``on_end`` called: that is where a run is let go.
+    A client that takes nothing for ``patience`` seconds is cut off. However the stream ends, ``on_end`` is called:
+    that is where a run is let go.
     """
 
     def __init__(
         self,
-        frames: AsyncIterator[bytes],
+        frames: Frames,
         *,
         heartbeat: float,
+        patience: float,
         headers: Mapping[str, str] | None = None,
         on_end: Callable[[], object] | None = None,
     ) -> None:
@@ -49,53 +62,43 @@ class EventStream(Response):
         del self.headers["content-length"]
         self._frames = frames
         self._heartbeat = heartbeat
+        self._patience = patience
         self._on_end = on_end
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Runs the stream to its end or the client's."""
+        link = link_of(scope)
         try:
-            await self._stream(receive, send)
+            if not await self._stream(receive, send) and link is not None:
+                link.abort()  # closing would wait for what is not read
         finally:
             if self._on_end is not None:
                 self._on_end()
 
-    async def _stream(self, receive: Receive, send: Send) -> None:
+    async def _stream(self, receive: Receive, send: Send) -> bool:
+        """False when the client did not read."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        # The headers go out at once, before the first event: a client knows that it was accepted.
-        await send({"type": "http.response.body", "body": HEARTBEAT, "more_body": True})
         async with asyncio.TaskGroup() as tasks:
             sending = tasks.create_task(self._send_all(send))
             watching = tasks.create_task(self._watch(receive))
             await asyncio.wait((sending, watching), return_when=asyncio.FIRST_COMPLETED)
             sending.cancel()
             watching.cancel()
+        return sending.cancelled() or sending.result()
 
-    async def _send_all(self, send: Send) -> None:
-        frames = self._frames
-        next_frame: asyncio.Task[bytes] | None = None
+    async def _send_all(self, send: Send) -> bool:
+        # The headers go out at once, before the first event: a client knows that it was accepted.
+        piece: bytes | None = RETRY
         try:
-            while True:
-                if next_frame is None:
-                    next_frame = asyncio.ensure_future(anext(frames))
-                done, _ = await asyncio.wait((next_frame,), timeout=self._heartbeat)
-                if not done:
-                    await send({"type": "http.response.body", "body": HEARTBEAT, "more_body": True})
-                    continue
-                try:
-                    body = next_frame.result()
-                except StopAsyncIteration:
-                    break
-                finally:
-                    next_frame = None
-                await send({"type": "http.response.body", "body": body, "more_body": True})
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
-        finally:
-            if next_frame is not None:
-                next_frame.cancel()
-                await asyncio.wait((next_frame,))
-            close = getattr(frames, "aclose", None)
-            if close is not None:
-                await close()
+            while piece is not None:
+                async with asyncio.timeout(self._patience):
+                    await send({"type": "http.response.body", "body": piece or HEARTBEAT, "more_body": True})
+                piece = await self._frames.take(self._heartbeat)
+            async with asyncio.timeout(self._patience):
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+        except TimeoutError:
+            return False
+        return True
 
     @staticmethod
     async def _watch(receive: Receive) -> None:
