@@ -18,6 +18,7 @@ import typer
 from failsoft import __version__
 from failsoft.base.errors import FailsoftError
 from failsoft.base.jsontext import json_text
+from failsoft.cli.drill import drill
 from failsoft.cli.streams import abandoned, made_lenient, told_everything, visible
 
 __all__ = ["BAD_INPUT", "FAILED", "INTERRUPTED", "OK", "TERMINATED", "Terminated", "app", "main"]
@@ -182,6 +183,9 @@ def demo(
     from failsoft.cli.demo import run
 
     raise typer.Exit(run(fault=fault, out=out, as_json=json_))
+
+
+app.add_typer(drill)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

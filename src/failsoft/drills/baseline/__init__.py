@@ -1,0 +1,1 @@
+"""The naive platform of the reports, to be beaten."""
