@@ -41,6 +41,11 @@ demo: $(VENV) ## Ask two questions, then one again with a dependency that hangs
 test: $(VENV) ## Run the whole test-suite
 	$(BIN)/python -m pytest -n 2 $(ARGS)
 
+.PHONY: test-deep
+test-deep: $(VENV) ## Run the kernel's properties and exhaustive searches at their full depth
+	FAILSOFT_TEST_DEEP=1 $(BIN)/python -m pytest -n 2 -p no:randomly --timeout 300 \
+	  tests/kernel tests/properties tests/cancellation tests/composition $(ARGS)
+
 .PHONY: test-model
 test-model: $(VENV) ## Fetch and build a real small model (ten minutes the first time), test the gateway before it
 	@mkdir -p .models

@@ -8,9 +8,11 @@ asserted there.
 import io
 import pickle
 import random
+from itertools import product
 from typing import Any
 
 import pytest
+from tests.deep import some_of
 
 from failsoft.kernel.breaker import Admission, Breaker, BreakerPolicy, BreakerState, ProbeCap
 
@@ -230,14 +232,17 @@ def start(settings, state):
     return node
 
 
-@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
-@pytest.mark.parametrize(
-    ("state", "probe_lease"),
-    [(CLOSED, 2.0), (OPEN, 2.0), (OPEN, 1.0)],
-    ids=["closed", "leases outlive their round", "leases expire with it"],
-)
-def test_every_interleaving_of_three_calls(settings, state, probe_lease):
-    first = start({**settings, "probe_lease": probe_lease}, state).frozen()
+BEGINNINGS = {
+    "closed": (CLOSED, 2.0),
+    "leases outlive their round": (OPEN, 2.0),
+    "leases expire with it": (OPEN, 1.0),
+}
+
+
+@pytest.mark.parametrize(("beginning", "settings"), some_of(product(BEGINNINGS, SETTINGS), each=2))
+def test_every_interleaving_of_three_calls(beginning, settings):
+    state, probe_lease = BEGINNINGS[beginning]
+    first = start({**SETTINGS[settings], "probe_lease": probe_lease}, state).frozen()
     seen, to_visit, reached = {first}, [first], set()
     while to_visit:
         frozen = to_visit.pop()

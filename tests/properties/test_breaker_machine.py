@@ -7,6 +7,7 @@ import random
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.deep import depth
 
 from failsoft.kernel.breaker import Breaker, BreakerPolicy, BreakerState, ProbeCap
 
@@ -397,4 +398,4 @@ class BreakerMachine(RuleBasedStateMachine):
 
 
 TestBreakerMachine = BreakerMachine.TestCase
-TestBreakerMachine.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestBreakerMachine.settings = settings(max_examples=depth(50, 300), stateful_step_count=40, deadline=None)

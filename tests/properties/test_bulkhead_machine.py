@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.deep import depth
 
 from failsoft.base.errors import BreakerOpen, Doomed, Evicted, FailsoftError, QueueFull, QueueTimeout
 from failsoft.kernel.adaptive import AdaptiveLimitPolicy
@@ -363,7 +364,9 @@ class Model(Everything):
         self.bulkhead.reconfigure(replace(self.bulkhead.policy, permits=permits), self.now)
 
 
-SETTINGS = settings(max_examples=40, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck))
+SETTINGS = settings(
+    max_examples=depth(15, 100), stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
+)
 TestEverything = Everything.TestCase
 TestEverything.settings = SETTINGS
 TestModel = Model.TestCase

@@ -10,6 +10,7 @@ from dataclasses import replace
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.deep import depth
 
 from failsoft.base.clock import Sources
 from failsoft.base.errors import FailsoftError
@@ -192,4 +193,4 @@ class GuardMachine(RuleBasedStateMachine):
 
 
 TestGuardMachine = GuardMachine.TestCase
-TestGuardMachine.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestGuardMachine.settings = settings(max_examples=depth(25, 150), stateful_step_count=25, deadline=None)

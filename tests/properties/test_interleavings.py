@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.deep import depth
 
 from failsoft.kernel import admission
 from failsoft.kernel.budget import RetryBudget
@@ -30,7 +31,7 @@ def violations(n, seed):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_every_invariant_holds(seed):
-    worlds = violations(150, seed)
+    worlds = violations(depth(60, 1000), seed)
     assert dict(worlds.violations) == dict.fromkeys(bench.INVARIANTS, 0), worlds.worst
     assert len(worlds.seen) > 20  # of everything that can happen, something did
 

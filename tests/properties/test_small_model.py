@@ -11,6 +11,7 @@ from collections import deque
 from itertools import product
 
 import pytest
+from tests.deep import some_of
 
 from failsoft.base.errors import FailsoftError
 from failsoft.kernel.breaker import BreakerPolicy, BreakerState
@@ -307,9 +308,9 @@ def wait_before(what, end, over):
     return STEP + (WAITS.get(end, 0.0) if what == "end" and not over else 0.0)
 
 
-@pytest.mark.parametrize("probe_due", [False, True], ids=["closed", "due for a probe"])
-@pytest.mark.parametrize(("permits", "places"), BULKHEADS.values(), ids=BULKHEADS)
-async def test_every_order_and_end_does_what_the_model_says(permits, places, probe_due):
+@pytest.mark.parametrize(("probe_due", "bulkhead"), some_of(product([True, False], BULKHEADS), each=2))
+async def test_every_order_and_end_does_what_the_model_says(probe_due, bulkhead):
+    permits, places = BULKHEADS[bulkhead]
     states = set()
     for order, ends, idle in runs():
         model, real = Model(permits, places, probe_due), Real(permits, places, probe_due)
@@ -341,9 +342,7 @@ JOINTS = {"all": (True,) * 5, "2, 4, 6": (True, False, True, False, True), "3, 5
 """Which steps follow the one before in the same pass of the loop."""
 
 
-@pytest.mark.parametrize(
-    ("joints", "probe_due"), [("all", False), ("all", True), ("2, 4, 6", True), ("3, 5", True)], ids=str
-)
+@pytest.mark.parametrize(("joints", "probe_due"), some_of(product(JOINTS, [True, False]), each=3))
 async def test_nothing_is_lost_when_steps_meet_in_one_pass_of_the_loop(joints, probe_due):
     for order, ends, idle in runs():
         real = Real(1, 2, probe_due)

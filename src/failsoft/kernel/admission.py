@@ -44,6 +44,7 @@ LIMIT_ERRORS: Final[dict[str, type[TimeoutExceeded]]] = {
 class Queued(Waiter):
     """A call waiting for a permit: wakes its coroutine when the bulkhead grants or refuses."""
 
+    leaves = True
     __slots__ = ("admission", "future")
 
     def __init__(
@@ -74,20 +75,21 @@ async def admit(
     limit: str,
     now: float,
 ) -> Admission:
-    """The way in when the breaker is not clear or no permit is free: refuses at once, or waits in the queue.
+    """The way in when the breaker is not clear or no permit was free just now: refuses at once, or waits in the queue.
 
     Waits until `until` (loop time) at most, which is the end of `limit`; raises a rejection or that limit's error.
     """
     breaker, bulkhead = guard.breaker, guard.bulkhead
-    retry_in = breaker.retry_in(now)
-    if retry_in is not None:
-        raise guard.refused(open_error(guard, retry_in))
-    if bulkhead.try_acquire(now, priority, tenant, scope.fallback):
-        admission = breaker.admit(now, lease=guard.lease())
-        if admission is not None:
-            return admission
-        bulkhead.release(now, counts=Counts.NEUTRAL, tenant=tenant, fallback=scope.fallback)
-        raise guard.refused(open_error(guard, breaker.retry_after(now)))
+    if not breaker.clear:
+        retry_in = breaker.retry_in(now)
+        if retry_in is not None:
+            raise guard.refused(open_error(guard, retry_in))
+        if bulkhead.try_acquire(now, priority, tenant, scope.fallback):
+            admission = breaker.admit(now, lease=guard.lease())
+            if admission is not None:
+                return admission
+            bulkhead.release(now, counts=Counts.NEUTRAL, tenant=tenant, fallback=scope.fallback)
+            raise guard.refused(open_error(guard, breaker.retry_after(now)))
     loop = get_running_loop()
     max_wait = guard.policy.bulkhead.max_wait
     by = until if max_wait is None else min(until, now + max_wait)

@@ -73,6 +73,7 @@ class Bulkhead:
             self._adaptive = AdaptiveLimit(policy.adaptive, policy.permits)
         else:
             self._adaptive.reconfigure(policy.adaptive, now)
+        self._holds.configure(policy.codel_target, policy.codel_interval)
         self._queue.configure(policy.queue, policy.normal_share, policy.tenant_share)
         self._set_limit(policy.permits if self._adaptive is None else self._adaptive.limit)
 
@@ -176,11 +177,14 @@ class Bulkhead:
                 self.count_evicted += 1
                 self._reject(victim, self._evicted("made room for a more important call"))
         if not lane.waiting and lane.codel.first_above != math.inf:
-            lane.codel.calm(now, self._target_and_interval(bool(self._holds.samples))[1])
+            lane.codel.calm(now, self._holds.interval)
         waiter.enqueued_at = now
         waiter.state = WAITING
         max_wait = self.policy.max_wait
-        queue.add(waiter, deadline if max_wait is None else min(deadline, now + max_wait))
+        if waiter.leaves:
+            queue.add(waiter, math.inf)
+        else:
+            queue.add(waiter, deadline if max_wait is None else min(deadline, now + max_wait))
         if self.in_use < self.limit:
             self.grant(now)
 
@@ -320,9 +324,8 @@ class Bulkhead:
         """Whose turn it is in a lane; None when that one was rejected instead, or one was shed."""
         holds = self._holds
         known = holds.refresh(now)
-        target, interval = self._target_and_interval(known)
         oldest = lane.oldest
-        if lane.codel.observe(now, now - oldest.enqueued_at, target, interval) and lane.waiting > 1:
+        if lane.codel.observe(now, now - oldest.enqueued_at, holds.target, holds.interval) and lane.waiting > 1:
             self.count_shed += 1
             self._reject(oldest, self._evicted("shed under sustained overload"))
             return None
@@ -339,13 +342,6 @@ class Bulkhead:
             self._reject(waiter, self._doomed(holds.typical, waiter.deadline - now))
             return None
         return waiter
-
-    def _target_and_interval(self, known: bool) -> tuple[float, float]:
-        policy = self.policy
-        typical = self._holds.typical if known else math.inf  # unknown: nothing is overload
-        target = policy.codel_target if policy.codel_target is not None else max(0.005, typical)
-        interval = policy.codel_interval if policy.codel_interval is not None else max(0.1, 10.0 * typical)
-        return target, interval
 
     def _reject(self, waiter: Waiter, error: FailsoftError) -> None:
         waiter.state = REJECTED

@@ -28,9 +28,23 @@ class HoldTimes:
     REFRESH = 8
     """Samples after which median and mean are computed anew (sorting 64 floats at each call would cost 3 µs)."""
 
-    __slots__ = ("add", "last", "mean", "samples", "stale", "trusted", "typical")
+    __slots__ = (
+        "_interval",
+        "_target",
+        "add",
+        "interval",
+        "last",
+        "mean",
+        "samples",
+        "stale",
+        "target",
+        "trusted",
+        "typical",
+    )
 
     def __init__(self) -> None:
+        self._target: float | None = None
+        self._interval: float | None = None
         self.samples: deque[float] = deque(maxlen=self.SIZE)
         self.add = self.samples.append
         self.last = -math.inf
@@ -39,6 +53,19 @@ class HoldTimes:
         self.mean = 0.0
         self.trusted = False
         """Whether there are enough samples to refuse a call by their estimate."""
+        self.target = math.inf
+        """CoDel's target for the wait of the oldest; while nothing is known, nothing is overload."""
+        self.interval = math.inf
+        """CoDel's interval."""
+
+    def configure(self, target: float | None, interval: float | None) -> None:
+        """Fixes CoDel's target or interval (seconds); None lets them scale with the typical time."""
+        self._target, self._interval = target, interval
+        self._aim(self.typical if self.samples else math.inf)
+
+    def _aim(self, typical: float) -> None:
+        self.target = max(0.005, typical) if self._target is None else self._target
+        self.interval = max(0.1, 10.0 * typical) if self._interval is None else self._interval
 
     def refresh(self, now: float) -> bool:
         """Brings ``typical`` and ``mean`` up to date; False when there is no sample, or none recent enough."""
@@ -51,9 +78,11 @@ class HoldTimes:
             self.mean = math.fsum(samples) / count
             self.trusted = count >= self.ENOUGH
             self.stale = 0
+            self._aim(self.typical)
         if now - self.last > self.LIFE and now - self.last > 10.0 * self.typical:
             samples.clear()
             self.stale = 0
+            self._aim(math.inf)
             return False
         return True
 

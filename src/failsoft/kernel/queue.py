@@ -34,8 +34,10 @@ class Waiter:
 
     ``deadline`` is absolute (``math.inf`` for none), ``enqueued_at`` is set by the bulkhead. Exactly one of the two
     methods is called, at most once, synchronously and with the bulkhead in a consistent state; neither after
-    ``leave()``.
+    ``leave()``. One with ``leaves`` set leaves by itself when its time is over, so the queue need not look for it.
     """
+
+    leaves = False
 
     __slots__ = ("__weakref__", "deadline", "enqueued_at", "explorer", "fallback", "priority", "state", "tenant")
 
@@ -267,6 +269,9 @@ class Queue:
         ``fallback`` tells whether traffic that fell back may have another permit.
         """
         lanes = self.lanes
+        lane = lanes[NORMAL]
+        if lane.waiting == self.waiting:  # nobody else waits
+            return (lane if self.waiting else None), False
         for lane in lanes:
             if lane.waiting and (fallback or not lane.fallback):
                 break
