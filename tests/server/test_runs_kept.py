@@ -171,6 +171,30 @@ async def test_lists_pages_and_sessions_are_a_tenants_own():
         assert {one["name"] for one in agents["agents"][0]["tools"]} == {"add", "hang", "stubborn", "odd"}
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_keys_limits_hold_for_runs_and_its_place_is_given_back(stream):
+    keys = {"blue": {**KEYS["blue"], "concurrent": 1}, "red": {**KEYS["red"], "rate": "2/h"}}
+    async with serving(store="memory", keys=keys) as served:
+        asked = {"input": "hang", "budget_ms": 500, "stream": stream}
+
+        async def ask() -> int:
+            async with served.client.post(f"{served.server.address}/v1/runs", json=asked, headers=BLUE) as response:
+                await response.read()
+                return int(response.status)
+
+        asking = asyncio.create_task(ask())
+        await until(lambda: len(served.app.runs) == 1)
+        status, headers, body = await served.post(asked, **BLUE)
+        assert (status, body["error"]["code"], headers["retry-after"]) == (429, "rate_limited", "1")
+        assert (await served.post({"input": "add"}, **RED))[0] == 200
+        assert await asking == 200
+        assert (await served.post(raw=b"{", **BLUE))[0] == 400
+        assert (await served.post({"input": "add"}, **BLUE))[0] == 200
+        assert (await served.post({"input": "add", "background": True}, **BLUE))[0] == 202
+        assert [caller.in_flight for caller in served.server.openai.ring.callers] == [0, 0]
+        assert [(await served.post({"input": "add"}, **RED))[0] for _ in range(2)] == [200, 429]
+
+
 class Failing(MemoryStore):
     """Cannot be read."""
 

@@ -74,10 +74,10 @@ async def test_all_who_watch_get_the_same_and_the_frames_are_made_once(monkeypat
     made = 0
     frames = Projection.frames
 
-    def counted(self, event, result, **options):
+    def counted(self, event, result, cause=None):
         nonlocal made
         made += 1
-        return frames(self, event, result, **options)
+        return frames(self, event, result, cause)
 
     monkeypatch.setattr(Projection, "frames", counted)
     async with app(LONG) as world:

@@ -31,12 +31,12 @@ class Projection:
         self._said: list[str] = []
         self.ended = False
 
-    def frames(self, event: Event, result: Mapping[str, Any] | None, *, strict: bool = False) -> bytes:
+    def frames(self, event: Event, result: Mapping[str, Any] | None, cause: Mapping[str, Any] | None = None) -> bytes:
         """The frames of one event; empty when it has no counterpart. `result` is the run's, once it has ended.
 
-        When the end is projected `strict`, a degraded run ends as an error. It may be projected more than once.
+        With a `cause` a degraded run ends as that error. The end may be projected more than once.
         """
-        bodies = list(self._bodies(event, result, strict=strict))
+        bodies = list(self._bodies(event, result, cause))
         last = len(bodies) - 1
         return b"".join(frame(body, event_id=event.id if i == last else None) for i, body in enumerate(bodies))
 
@@ -58,7 +58,9 @@ class Projection:
         """Goes on after events that are lost: these tasks are running, each with its tool and kind."""
         self._open = dict(running)
 
-    def _bodies(self, event: Event, result: Mapping[str, Any] | None, *, strict: bool) -> Iterator[Body]:
+    def _bodies(
+        self, event: Event, result: Mapping[str, Any] | None, cause: Mapping[str, Any] | None
+    ) -> Iterator[Body]:
         kind, data = event.kind, event.data if isinstance(event.data, Mapping) else {}
         if kind == "run.received":
             yield {"type": "RUN_STARTED", "threadId": self._thread, "runId": self._run}
@@ -77,7 +79,7 @@ class Projection:
         elif kind == "text.delta":
             yield from self._text(str(data.get("text", "")))
         elif kind in TERMINAL:
-            yield from self._end(kind, data, result, strict=strict)
+            yield from self._end(kind, data, result, cause)
 
     def _began(self, task: str, tool: str, kind: str) -> Iterator[Body]:
         yield {"type": "STEP_STARTED", "stepName": task}
@@ -114,7 +116,11 @@ class Projection:
             yield {"type": "TEXT_MESSAGE_CONTENT", "messageId": self._message, "delta": piece}
 
     def _end(
-        self, kind: str, data: Mapping[str, Any], result: Mapping[str, Any] | None, *, strict: bool
+        self,
+        kind: str,
+        data: Mapping[str, Any],
+        result: Mapping[str, Any] | None,
+        cause: Mapping[str, Any] | None,
     ) -> Iterator[Body]:
         # Nothing here changes what is open: somebody may come later and need the same end again.
         self.ended = True
@@ -128,8 +134,8 @@ class Projection:
             if answer.startswith(said):  # what was said while it was made is its beginning
                 yield from self._contents(answer[len(said) :])
             yield {"type": "TEXT_MESSAGE_END", "messageId": self._message}
-        error = data.get("error")
-        if kind == "run.completed" or (kind == "run.degraded" and not strict):
+        error = data.get("error") or cause
+        if kind in ("run.completed", "run.degraded") and error is None:
             yield {
                 "type": "RUN_FINISHED",
                 "threadId": self._thread,

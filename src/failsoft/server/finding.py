@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from fastapi import Request
@@ -11,10 +13,11 @@ from failsoft.base.errors import BadInput, NotFound
 from failsoft.runs.handle import RunHandle
 from failsoft.runs.sessions import Turn, turn_of
 from failsoft.server.agui import TERMINAL
+from failsoft.server.auth import Caller
 from failsoft.server.views import stored_summary, summary
 from failsoft.stores.protocols import StoredRun
 
-__all__ = ["ended_with", "flag_of", "found_run", "run_page", "session_page", "tenant_of"]
+__all__ = ["ended_with", "entered", "flag_of", "found_run", "run_page", "session_page", "tenant_of"]
 
 
 def tenant_of(request: Request) -> str | None:
@@ -22,6 +25,24 @@ def tenant_of(request: Request) -> str | None:
     state = request.scope.get("state") or {}
     tenant: str | None = state.get("tenant")
     return tenant
+
+
+def entered(request: Request) -> Callable[[], None]:
+    """Takes one of the caller's places, by its key's rate and concurrency; the function gives it back, once.
+
+    Raises :class:`~failsoft.base.errors.RateLimited`.
+    """
+    caller: Caller | None = (request.scope.get("state") or {}).get("caller")
+    if caller is None:
+        return lambda: None
+    caller.enter(asyncio.get_running_loop().time())
+    here = [caller]
+
+    def leave() -> None:
+        if here:
+            here.pop().leave()
+
+    return leave
 
 
 def flag_of(request: Request, name: str) -> bool:

@@ -1,15 +1,15 @@
 """The OpenAI routes in plain ASGI, in front of everything else: chat completions, embeddings, models, metrics.
 
 A request passes: its key and that key's limits, its budget, its body, then the gateway under its deadline. Whatever
-happens ends in one response, one count and one line of the log. Agents as models will be answered here, too: by what
-serves a name that the gateway does not have (:meth:`OpenAIApi.serves`).
+happens ends in one response, one count and one line of the log. Agents are models, too: a name that is no alias of the
+gateway may be one of theirs (:mod:`~failsoft.server.agent_models`).
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -18,11 +18,15 @@ from failsoft.base.errors import FailsoftError, Forbidden, NotFound
 from failsoft.config.models import GatewaySettings
 from failsoft.models.gateway import Gateway
 from failsoft.server.auth import Caller, KeyRing
+from failsoft.server.call_budget import sound_id
 from failsoft.server.call_log import CallLog
 from failsoft.server.call_metrics import CallMetrics
 from failsoft.server.openai_call import Call, ChatCall, EmbeddingCall
-from failsoft.server.plain import ASGIApp, Receive, Scope, Send, send_body, send_error
+from failsoft.server.plain import ASGIApp, Headers, Receive, Scope, Send, send_body, send_error
 from failsoft.telemetry.exposition import CONTENT_TYPE
+
+if TYPE_CHECKING:
+    from failsoft.server.agent_models import AgentModels
 
 __all__ = ["OpenAIApi"]
 
@@ -47,8 +51,10 @@ class OpenAIApi:
         ring: KeyRing | None = None,
         log: CallLog | None = None,
         sources: Sources | None = None,
+        agents: AgentModels | None = None,
     ) -> None:
         self.gateway = gateway
+        self.agents = agents
         self.settings = settings if settings is not None else GatewaySettings()
         self.ring = ring if ring is not None else KeyRing({})
         self.log = log if log is not None else CallLog(None)
@@ -78,13 +84,14 @@ class OpenAIApi:
                     await self._wrong_method(scope, send, found[0])
                 return
             if not self.ring.open and not scope["path"].startswith(_OPEN_PATHS):
+                headers = dict(scope["headers"])
                 try:
-                    caller = self.ring.caller(dict(scope["headers"]))
+                    caller = self.ring.caller(headers)
                 except FailsoftError as error:
                     self.metrics.refused(error.code, error.status)
-                    await send_error(send, error, [(b"x-request-id", self.new_id().encode())])
+                    await send_error(send, error, self._identity(headers))
                     return
-                scope.setdefault("state", {})["tenant"] = caller.tenant
+                scope.setdefault("state", {}).update(tenant=caller.tenant, caller=caller)
             if scope["path"].startswith("/v1/models/") and scope["method"] == "GET":
                 await self._model(scope, receive, send)
                 return
@@ -95,9 +102,18 @@ class OpenAIApi:
         self._id_count += 1
         return f"{self._id_head}{self._id_count:08x}"
 
+    def _identity(self, headers: Mapping[bytes, bytes]) -> Headers:
+        """The request's id, the client's own when it is a sound one."""
+        return [(b"x-request-id", (sound_id(headers) or self.new_id()).encode())]
+
     def serves(self, model: str) -> bool:
         """Whether `model` is the name of something that answers here."""
-        return model in self._names
+        return model in self._names or (self.agents is not None and self.agents.serves(model))
+
+    def answerer(self, model: str) -> Gateway | AgentModels:
+        """Who completes chats for `model`."""
+        agents = self.agents
+        return self.gateway if agents is None or model in self._names or not agents.serves(model) else agents
 
     # --- routes ------------------------------------------------------------------------------------------------------
 
@@ -124,7 +140,7 @@ class OpenAIApi:
 
     async def _answer(self, scope: Scope, send: Send, make: Callable[[Caller], bytes]) -> None:
         headers = dict(scope["headers"])
-        identity = [(b"x-request-id", self.new_id().encode())]
+        identity = self._identity(headers)
         try:
             body = make(self.ring.caller(headers))
         except FailsoftError as error:
@@ -134,10 +150,13 @@ class OpenAIApi:
             await send_body(send, 200, body, identity)
 
     def _listed(self, caller: Caller) -> bytes:
-        names = [name for name in self.gateway.aliases if caller.may_use(name)]
+        names = [*self.gateway.aliases, *(self.agents.listed if self.agents is not None else ())]
+        names = [name for name in names if caller.may_use(name)]
         return _encode({"object": "list", "data": [self._described(name) for name in names]})
 
     def _described(self, name: str) -> Mapping[str, Any]:
+        if self.agents is not None and name not in self._names:
+            return self.agents.described(name)
         alias = self.gateway.alias(name)
         found: dict[str, Any] = {"id": name, "object": "model", "created": 0, "owned_by": "failsoft"}
         if alias.description:
@@ -160,7 +179,7 @@ class OpenAIApi:
                 }
             }
         )
-        await send_body(send, 405, body, [(b"allow", right.encode()), (b"x-request-id", self.new_id().encode())])
+        await send_body(send, 405, body, [(b"allow", right.encode()), *self._identity(dict(scope["headers"]))])
 
     # --- the end -----------------------------------------------------------------------------------------------------
 

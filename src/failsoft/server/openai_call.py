@@ -309,7 +309,7 @@ class ChatCall(Call):
         if request.stream:
             await self._streamed(request, record)
             return
-        answer = await self.api.gateway.complete(request, record)
+        answer = await self.api.answerer(request.model).complete(request, record)
         raw = record.raw
         if raw is None or record.cache == "stale":
             raw = _encode(answer)
@@ -317,7 +317,8 @@ class ChatCall(Call):
         await send_body(self.send, 200, raw, self._headers(), link=self.link)
 
     async def _streamed(self, request: ChatRequest, record: CallRecord) -> None:
-        alias = self.api.gateway.alias(request.model)
+        answerer = self.api.answerer(request.model)
+        alias = answerer.alias(request.model)
         outlet = self.outlet = Outlet(
             self.send,
             self._stream_headers,
@@ -327,7 +328,7 @@ class ChatCall(Call):
             every=alias.heartbeat,
             wait=self.api.settings.write_timeout,
         )
-        async with outlet, aclosing(self.api.gateway.stream(request, record)) as pieces:
+        async with outlet, aclosing(answerer.stream(request, record)) as pieces:
             async for piece in pieces:
                 body, finished = _events(piece, record, facts=outlet.early or record.seam)
                 await outlet.write(body)

@@ -19,8 +19,9 @@ from failsoft.base.errors import NotFound
 from failsoft.runs.handle import RunHandle
 from failsoft.runs.result import RunRequest
 from failsoft.runs.state import RunState
+from failsoft.runs.strict import http_status
 from failsoft.server.errors import Json, error_response
-from failsoft.server.finding import ended_with, flag_of, found_run, run_page, tenant_of
+from failsoft.server.finding import ended_with, entered, flag_of, found_run, run_page, tenant_of
 from failsoft.server.requests import (
     RunBody,
     budget_of,
@@ -45,7 +46,7 @@ from failsoft.server.schemas import (
     documented,
 )
 from failsoft.server.sse import EventStream, Frames
-from failsoft.server.strict import strict_body, strict_status
+from failsoft.server.strict import strict_body
 from failsoft.server.views import live_view, stored_view
 from failsoft.server.watching import Audience, LiveFrames, StoredFrames
 from failsoft.stores.protocols import StoredRun
@@ -78,6 +79,15 @@ def runs_router(app: App) -> APIRouter:
         """Answers within the budget, in full or degraded; with `stream` the run's events as they come; with
         `background` at once, as soon as the run is written.
         """
+        freed = entered(request)
+        try:
+            return await answered(request, freed)
+        except BaseException:
+            freed()
+            raise
+
+    async def answered(request: Request, freed: Callable[[], None]) -> Response:
+        """The response; `freed` is called when the caller's place is free again."""
         body = run_body(await read_body(request, settings.max_body))
         budget = budget_of(body, request, maximum=app.settings.run.maximum_budget)
         key = idempotency_key(request)
@@ -96,19 +106,25 @@ def runs_router(app: App) -> APIRouter:
         )
         if body.background or (body.on_disconnect or settings.on_disconnect) == "continue":
             handle.keep()
-        leave = audience.join(handle, owner=True)
+        left = audience.join(handle, owner=True)
+
+        def leave() -> None:
+            left()
+            freed()
+
+        leaving = leave
         try:
             if key is not None or body.background:
                 await handle.accepted()  # written; and it may be a run of another process, whose id it takes then
             if body.background:
                 return _accepted(handle)
             if body.stream:
-                leave, leaving = _nothing, leave
-                return stream(LiveFrames(audience, handle, strict=body.strict), handle.run_id, leaving)
+                leaving = _nothing
+                return stream(LiveFrames(audience, handle, strict=body.strict), handle.run_id, leave)
             if not await _waited(handle, request):
                 return Response(status_code=499)  # nobody is there to read it
         finally:
-            leave()
+            leaving()
         response = _answer(handle, strict=body.strict)
         response.background = _Told(handle)
         return response
@@ -231,11 +247,12 @@ def _answer(handle: RunHandle, *, strict: bool) -> Response:
     if result is None:
         handle.keep()
         return _accepted(handle)
-    if result.status is RunState.DEGRADED and strict:
-        return Json(strict_body(result, live_view(handle)), status_code=strict_status(result), headers=headers)
-    error = result.error
-    if result.status in (RunState.COMPLETED, RunState.DEGRADED) or error is None:
-        return Json(live_view(handle), headers=headers)
-    response = error_response(error)
-    response.headers.update(headers)
-    return response
+    status = http_status(result, strict=strict).status
+    if result.error is not None:
+        response = error_response(result.error)
+        response.status_code = status
+        response.headers.update(headers)
+        return response
+    if status != 200:
+        return Json(strict_body(result, live_view(handle)), status_code=status, headers=headers)
+    return Json(live_view(handle), headers=headers)

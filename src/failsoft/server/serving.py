@@ -1,17 +1,21 @@
-"""The server of a whole app: runs, and the model gateway in front when models are configured."""
+"""The server of a whole app: its runs, and in front of them models and agents in OpenAI's format."""
 
 from __future__ import annotations
 
 import socket
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 
 from failsoft.app import App
+from failsoft.base.errors import DownstreamUnavailable
+from failsoft.base.transport import HttpRequest, HttpResponse
+from failsoft.models.gateway import Gateway
+from failsoft.server.agent_models import AgentModels
 from failsoft.server.asgi import make_api
 from failsoft.server.auth import KeyRing
 from failsoft.server.call_log import CallLog
 from failsoft.server.listening import Listening, Readiness, listen_on, loop_factory
 from failsoft.server.openai_api import OpenAIApi
-from failsoft.server.plain import ASGIApp
 
 __all__ = ["HttpServer", "listen_on", "loop_factory"]
 
@@ -22,20 +26,19 @@ class HttpServer(Listening):
     def __init__(self, app: App, sock: socket.socket, *, on_listening: Callable[[str], None] | None = None) -> None:
         settings = app.settings
         readiness = Readiness()
-        application: ASGIApp = make_api(app, readiness)
         self._app = app
-        self.openai: OpenAIApi | None = None
-        """The gateway's routes, when models or keys are configured."""
-        if app.gateway is not None:
-            self.openai = application = OpenAIApi(
-                app.gateway,
-                application,
-                settings=settings.gateway,
-                ring=KeyRing(settings.keys),
-                log=CallLog.named(settings.gateway.log),
-            )
+        gateway = app.gateway or Gateway((), app.kernel, _Nowhere(), sources=app.sources)
+        self.openai = OpenAIApi(
+            gateway,
+            make_api(app, readiness),
+            settings=settings.gateway,
+            ring=KeyRing(settings.keys),
+            log=CallLog.named(settings.gateway.log),
+            agents=AgentModels(app, gateway.aliases, budget=settings.gateway.budget),
+        )
+        """The routes in OpenAI's format."""
         super().__init__(
-            application, sock, settings.server, readiness=readiness, cut=self._cut_all, on_listening=on_listening
+            self.openai, sock, settings.server, readiness=readiness, cut=self._cut_all, on_listening=on_listening
         )
 
     async def serve_until_stopped(self) -> None:
@@ -43,11 +46,20 @@ class HttpServer(Listening):
         try:
             await super().serve_until_stopped()
         finally:
-            if self.openai is not None:
-                self.openai.close()
+            self.openai.close()
 
     def _cut_all(self) -> None:
         for run in self._app.runs:
             run.wrap_up("shutting_down")
-        if self.openai is not None:
-            self.openai.cut()
+        self.openai.cut()
+
+
+class _Nowhere:
+    """Where an app without models sends its requests to models."""
+
+    def send(self, request: HttpRequest) -> AbstractAsyncContextManager[HttpResponse]:
+        """Is never called."""
+        raise DownstreamUnavailable("there are no models")
+
+    async def aclose(self) -> None:
+        """Nothing to close."""

@@ -14,8 +14,10 @@ from typing import Any, Final, NamedTuple
 
 from failsoft.base.events import Event
 from failsoft.runs.handle import RunHandle
+from failsoft.runs.result import RunResult
 from failsoft.server.agui import TERMINAL, Projection
 from failsoft.server.sse import frame
+from failsoft.server.strict import cause_of
 from failsoft.server.views import live_view, result_view, stored_view
 from failsoft.stores.protocols import StoredEvent, StoredRun
 
@@ -91,7 +93,7 @@ class _Broadcast:
         assert self.end is not None
         result = self.handle.result_now()
         view = None if result is None else result_view(result, self.handle)
-        return self._projection.frames(self.end, view, strict=strict)
+        return self._projection.frames(self.end, view, cause_of(result) if strict and result is not None else None)
 
     def snapshot(self) -> bytes:
         """The run as it is now, with the id of the last event that is in it."""
@@ -237,8 +239,10 @@ class StoredFrames:
     def _frames(self, event: StoredEvent) -> bytes:
         run = self._stored.record.run
         told = Event(event.kind, event.at, None, run, event.task, None, event.seq, event.epoch, event.data)
-        result = stored_view(self._stored) if event.kind in TERMINAL else None
-        return self._projection.frames(told, result, strict=self._strict)
+        if event.kind not in TERMINAL:
+            return self._projection.frames(told, None)
+        cause = cause_of(RunResult.from_stored(self._stored, None)) if self._strict else None
+        return self._projection.frames(told, stored_view(self._stored), cause)
 
     async def take(self, wait: float) -> bytes | None:
         """See :class:`~failsoft.server.sse.Frames`."""
