@@ -43,11 +43,13 @@ from failsoft.kernel.watchdog import LoopWatchdog
 from failsoft.runs.agents import Agent, AgentRegistry
 from failsoft.runs.crew import Crew, Orphan, within
 from failsoft.runs.doors import Doors
+from failsoft.runs.durable import Durable, DurableLimits
 from failsoft.runs.handle import RunHandle
 from failsoft.runs.limits import Grace, RunLimits, RunParts
 from failsoft.runs.progress import History
 from failsoft.runs.recorder import Recorder, RecorderStatistics
 from failsoft.runs.result import RunRequest, RunResult, readable
+from failsoft.runs.resume import Resumed, request_of
 from failsoft.runs.review import Reviews
 from failsoft.runs.run import Run, body_hash
 from failsoft.runs.runners import TaskRunner
@@ -87,8 +89,8 @@ class App:
     """Everything that answers questions, in one event loop.
 
     ``store`` is a store, ``"memory"`` or ``"off"``; an app closes only a store that it made itself. ``kernel`` may be
-    shared to share guards. ``runners`` serve kinds of tasks other than tools. ``limits`` are made from the settings
-    when None.
+    shared to share guards. ``runners`` serve kinds of tasks other than tools. ``limits`` and ``durable`` (background
+    runs, approvals, what is kept) are made from the settings when None.
     """
 
     def __init__(
@@ -101,6 +103,7 @@ class App:
         bus: EventBus | None = None,
         sources: Sources | None = None,
         limits: RunLimits | None = None,
+        durable: DurableLimits | None = None,
         runners: Mapping[str, TaskRunner] | None = None,
     ) -> None:
         self.settings = settings if settings is not None else Settings()
@@ -108,6 +111,9 @@ class App:
         self.bus = bus or (kernel.bus if kernel is not None else EventBus())
         self.kernel = kernel or Kernel(bus=self.bus, sources=self.sources)
         self.limits = limits or _limits(self.settings)
+        self._durable_limits = durable or DurableLimits()
+        self.durable: Durable | None = None
+        """What makes runs outlive requests and processes; None until the app runs."""
         self.agents = AgentRegistry(agents, default=self.settings.agent)
         self.doors = Doors(lambda name: self.agents.get(name).breaker, self.bus, self.sources, self.kernel.probes)
         """The breakers of the agents."""
@@ -117,7 +123,7 @@ class App:
         self.sessions = Sessions()
         self._runners = runners
         self._grace = Grace()
-        self._node = f"{socket.gethostname()}:{os.getpid()}"
+        self._node = f"{socket.gethostname()}:{os.getpid()}:{self.sources.new_id('node')[-8:]}"
         self._active: dict[str, Run] = {}
         self._remembered: OrderedDict[str, Run] = OrderedDict()
         self._weights: dict[str, int] = {}
@@ -127,7 +133,6 @@ class App:
         self._crew: Crew | None = None
         self._recorder: Recorder | None = None
         self._parts: RunParts | None = None
-        self._reviews: Reviews | None = None
         self._closing = False
         self._transport: Transport | None = None
         self._watchdog = LoopWatchdog(self.bus)
@@ -159,7 +164,9 @@ class App:
             raise RuntimeError("this app has been started")
         loop = asyncio.get_running_loop()
         crew = self._crew = Crew(loop)
-        self._reviews = Reviews(self.store, crew, self.sources.wall)
+        self.durable = Durable(
+            self.store, crew, self.sources, self._durable_limits, active=lambda: list(self._active.values())
+        )
         self._watchdog.start()
         if self.store is not None:
             try:
@@ -169,7 +176,7 @@ class App:
                 self.history.load(kept)
             except Exception as error:  # noqa: BLE001 - whatever a store raises, the app starts
                 _log.warning("the history could not be read: %s", error)
-            self._recorder = Recorder(self.store, crew, self.history, self.sources.wall)
+            self._recorder = Recorder(self.store, crew, self.history, self.sources.wall, on_conflict=self._taken_away)
             _ = crew.start(self._recorder.work(), name="recorder", context=contextvars.Context())
         self._parts = RunParts(
             kernel=self.kernel,
@@ -185,7 +192,11 @@ class App:
             recorder=self._recorder,
             runners=self._runners,
             sessions=self.sessions,
+            reviews=self.durable.reviews,
+            lane=self.durable.lane,
+            may_call=self.durable.may_call if self.durable.durable else None,
         )
+        await self.durable.start(self._parts, agent=self.agents.get, adopt=self._adopt, let_go=self._let_go)
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -202,12 +213,16 @@ class App:
         self._closing = True
         loop = asyncio.get_running_loop()
         try:
-            if drain > 0 and self._active:
-                ends = [asyncio.ensure_future(run.ended.wait()) for run in self._active.values()]
+            waited_for = [run for run in self._active.values() if not run.background]
+            if drain > 0 and waited_for:
+                ends = [asyncio.ensure_future(run.ended.wait()) for run in waited_for]
                 await asyncio.wait(ends, timeout=drain)
                 for end in ends:
                     end.cancel()
         finally:
+            left = self.durable.let_go() if self.durable is not None else []
+            for run in left:
+                self._active.pop(run.id, None)
             for run in list(self._active.values()):
                 RunHandle(run).cancel()
             try:
@@ -216,6 +231,8 @@ class App:
                         await within(crew, self._recorder.drain(), at=loop.time() + 2.0, what="the last writes")
                     except FailsoftError as error:
                         _log.warning("the last writes are lost: %s", error.message)
+                if self.durable is not None:
+                    await self.durable.aclose(left)
             finally:
                 self._watchdog.stop()
                 await crew.aclose()
@@ -252,33 +269,59 @@ class App:
                         "this Idempotency-Key was used with another request", param="Idempotency-Key", run_id=run_id
                     )
                 return RunHandle(self._remembered.get(run_id) or self._active[run_id])
-        if len(self._active) >= self.limits.max_runs:
+        if len(self._active) >= self.limits.max_runs or (request.background and parts.lane and parts.lane.full):
             raise QueueFull("too many runs are running", retry_after=1.0)
         loop = asyncio.get_running_loop()
         admission = self.doors.admit(agent.name, loop.time())
-        self._grace.crowd = len(self._active)
+        self._grace.crowd = len(self._active) - (parts.lane.waiting if parts.lane is not None else 0)
         run = Run(self.sources.new_id("run"), request, agent, budget, parts)
         run.admission = admission
+        if key is not None:
+            self._keys[key] = (run.id, body_hash(request))
+        self._drive(run, parts)
+        return RunHandle(run)
+
+    def _drive(self, run: Run, parts: RunParts) -> None:
         run.on_end = self._on_end
         run.on_rename = self._on_rename
         self._active[run.id] = run
-        if key is not None:
-            self._keys[key] = (run.id, body_hash(request))
         context = contextvars.copy_context()
         context.run(current.set, ROOT)  # the run's deadline is its own; the caller's was taken into the budget
         run.task = parts.crew.start(run.drive(), name=run.id, run=run.id, context=context)
-        return RunHandle(run)
+
+    def _adopt(self, resumed: Resumed, agent: Agent) -> None:
+        """Drives a run that another process, or this one before, drove until now."""
+        parts = self._parts
+        if parts is None or self._closing:
+            raise RuntimeError("the app ends")
+        request = request_of(resumed.stored)
+        self._drive(
+            Run(resumed.stored.record.run, request, agent, resumed.stored.record.budget, parts, resumed=resumed), parts
+        )
+
+    def _let_go(self, run: Run) -> None:
+        """Another process goes on with the run."""
+        self._active.pop(run.id, None)
+        if run.request.idempotency_key is not None:
+            self._keys.pop((run.request.tenant, run.request.idempotency_key), None)
+
+    def _taken_away(self, run_id: str, epoch: int) -> None:
+        """A write met a conflict: whoever holds the run now goes on with it, or has ended it."""
+        run = self._active.get(run_id)
+        if run is not None and run.epoch == epoch and run.background and run.leave():
+            self._let_go(run)
 
     def _budget(self, request: RunRequest, agent: Agent) -> float:
         limits = self.limits
         if request.budget_ms is None:
-            budget = self._usual_budget(agent)
+            budget = limits.background_budget if request.background else self._usual_budget(agent)
         else:
             budget = _number(request.budget_ms, "budget") / 1000
+            most = limits.max_background_budget if request.background else limits.max_budget
             if not budget > 0:
                 raise BadInput("the budget must be more than 0", param="budget")
-            if budget > limits.max_budget:
-                raise BadInput(f"the budget must be at most {limits.max_budget:g} s", param="budget")
+            if budget > most:
+                raise BadInput(f"the budget must be at most {most:g} s", param="budget")
         spent = _number(request.spent_ms, "spent_ms") / 1000
         if spent < 0:
             raise BadInput("spent_ms must not be negative", param="spent_ms")
@@ -430,9 +473,9 @@ class App:
     @property
     def approvals(self) -> Reviews:
         """What waits for a person, and how it is answered."""
-        if self._reviews is None:
+        if self.durable is None:
             raise RuntimeError("the app is not running: use it in `async with`")
-        return self._reviews
+        return self.durable.reviews
 
     # --- views -----------------------------------------------------------------------------------------------------
 

@@ -183,3 +183,5 @@ async def within(
         if not task.done():
             task.cancel()
             crew.adopt(task, what, labels.get("run"))
+        elif not task.cancelled():
+            task.exception()  # the caller was cancelled in the same moment: looked at, so that nobody warns of it

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from failsoft.base.errors import NodeLost
 from failsoft.base.events import Event
 from failsoft.runs.plan import Plan
 from failsoft.runs.progress import ProgressReport
@@ -64,8 +65,8 @@ class RunHandle:
 
     @property
     def done(self) -> bool:
-        """Whether it has ended."""
-        return self._run.cell.terminal
+        """Whether it has ended, or another process goes on with it."""
+        return self._run.cell.terminal or self._run.left
 
     @property
     def plan(self) -> Plan | None:
@@ -94,9 +95,7 @@ class RunHandle:
     def tasks(self) -> tuple[TaskResult, ...]:
         """Every task of the plan as it stands now."""
         run = self._run
-        if run.result is not None:
-            return run.result.tasks
-        return run.scheduler.results() if run.scheduler is not None else ()
+        return run.result.tasks if run.result is not None else run.task_results()
 
     def progress(self) -> ProgressReport | None:
         """How far the run is; None while there is no plan."""
@@ -115,13 +114,21 @@ class RunHandle:
         await self._run.accepted.wait()
 
     async def result(self) -> RunResult:
-        """Waits for the end. A cancelled or failed run gives its result, too; nothing is raised."""
+        """Waits for the end. A cancelled or failed run gives its result, too.
+
+        Raises :class:`~failsoft.base.errors.NodeLost` when this process ends before a background run does, which then
+        goes on elsewhere.
+        """
         await self._run.ended.wait()
-        assert self._run.result is not None
+        if self._run.result is None:
+            raise NodeLost("this process ends; the run goes on in another one", run_id=self.run_id)
         return self._run.result
 
     async def settled(self) -> RunResult | None:
-        """Waits until the run has ended or waits for an approval: its result, or None in the second case."""
+        """Waits until the run has ended or waits for an approval: its result, or None in the second case.
+
+        None, too, when another process goes on with it.
+        """
         run = self._run
         while not run.ended.is_set() and run.cell.value is not RunState.WAITING_APPROVAL:
             watcher = run.watch()
@@ -190,10 +197,10 @@ class RunHandle:
     def wrap_up(self, reason: str) -> bool:
         """Ends the run in moments with what it has, degraded for `reason`; cancels one that has no plan yet.
 
-        False when it had ended before.
+        False when it had ended before, and for a background run: that goes on in another process.
         """
         run = self._run
-        if run.cell.terminal:
+        if run.cell.terminal or run.background:
             return False
         if run.scheduler is None:
             return self.cancel()

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from failsoft.base.clock import Sources
 from failsoft.base.events import EventBus
+from failsoft.engines.lane import Lane
 from failsoft.kernel.guard import Kernel
 from failsoft.runs.crew import PATIENCE, Crew
 from failsoft.runs.pace import Pace
 from failsoft.runs.progress import History
 from failsoft.runs.recorder import Recorder
+from failsoft.runs.review import Reviews
 from failsoft.runs.runners import TaskRunner
 from failsoft.runs.sessions import Sessions
 from failsoft.stores.protocols import RunStore
@@ -28,6 +30,11 @@ class RunLimits:
     ``grace_ceiling`` is the largest share of the budget kept for putting the answer together, ``grace_floor`` the
     least time. ``planning_share`` is how much of what is left one planner may use. ``store_wait`` bounds every wait
     for the store.
+
+    ``background_budget`` is what background runs have when they ask for nothing, ``background_width`` how many tasks
+    of one may run at once; after ``deaths`` nodes that died while they drove a run, no other one tries.
+    ``resume_budget`` is what a run has after an approval, None for its own budget again; ``review_after`` that many
+    degradations of a tool in a row a person is asked, 0 for never.
     """
 
     default_budget: float = 8.0
@@ -39,6 +46,12 @@ class RunLimits:
     store_wait: float = 0.5
     max_question: int = 10_000
     max_runs: int = 20_000
+    background_budget: float = 600.0
+    max_background_budget: float = 3_600.0
+    background_width: int = 4
+    deaths: int = 5
+    resume_budget: float | None = None
+    review_after: int = 0
 
 
 class Grace:
@@ -98,3 +111,6 @@ class RunParts:
     runners: Mapping[str, TaskRunner] | None = None
     pace: Pace = field(default_factory=Pace)
     sessions: Sessions = field(default_factory=Sessions)
+    reviews: Reviews | None = None
+    lane: Lane | None = None
+    may_call: Callable[[], bool] | None = None

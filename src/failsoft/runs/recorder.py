@@ -20,6 +20,7 @@ from failsoft.runs.crew import Crew, within
 from failsoft.runs.progress import History
 from failsoft.stores.protocols import (
     AppendEvents,
+    CreateRun,
     Duration,
     FinishRun,
     RunStore,
@@ -35,8 +36,10 @@ _RUNS_REMEMBERED: Final = 1_000
 _GROUP: Final = 200
 """Entries that are made into writes at once: making them holds up the loop."""
 
-Entry = Event | Callable[[], Write]
-"""An event, or a function that makes a write when it is written: making it costs the run nothing."""
+Entry = Event | Callable[[], Write] | asyncio.Future[None]
+"""An event, or a function that makes a write when it is written: making it costs the run nothing. A future is done
+when all that came before it is written, or lost.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,9 @@ class Recorder:
         *,
         room: int = 20_000,
         timeout: float = 5.0,
+        on_conflict: Callable[[str, int], None] | None = None,
     ) -> None:
+        self._on_conflict = on_conflict
         self._store = store
         self._crew = crew
         self._history = history
@@ -84,7 +89,9 @@ class Recorder:
         if len(self._entries) >= self._room:
             lost = self._entries.popleft()
             self._dropped += 1
-            if isinstance(lost, Event) and lost.run is not None and lost.run not in self._failed:
+            if isinstance(lost, asyncio.Future):
+                _done(lost)
+            elif isinstance(lost, Event) and lost.run is not None and lost.run not in self._failed:
                 self.note(lost.run, StoreError("the store is too slow: not everything of this run was written"))
         self._entries.append(entry)
         wake = self._wake
@@ -128,12 +135,14 @@ class Recorder:
                 at=self._loop.time() + self._timeout,
                 what="writing to the store",
             )
-            for error in errors:
+            for write, error in zip(writes, errors, strict=True):
                 if error is None:
                     self._written += 1
                 else:
                     self._conflicts += 1
                     self._last_error = error
+                    if self._on_conflict is not None and not isinstance(write, CreateRun):
+                        self._on_conflict(write.run, write.epoch)
             if durations := self._history.take_pending():
                 await within(
                     self._crew,
@@ -147,6 +156,10 @@ class Recorder:
             self._dropped += len(entries)
             for run in {write.run for write in writes}:
                 self.note(run, mapped)
+        finally:
+            for entry in entries:
+                if isinstance(entry, asyncio.Future):
+                    _done(entry)
 
     def _grouped(self, entries: deque[Entry]) -> list[Write]:
         """The writes in order, with neighbouring events of a run in one."""
@@ -154,6 +167,8 @@ class Recorder:
         writes: list[Write] = []
         pending: dict[tuple[str, int], list[StoredEvent]] = {}
         for entry in entries:
+            if isinstance(entry, asyncio.Future):
+                continue
             if isinstance(entry, Event):
                 key = (entry.run or "", entry.epoch)
                 stored = StoredEvent(entry.epoch, entry.seq, entry.kind, entry.at + offset, entry.task, entry.data)
@@ -171,6 +186,19 @@ class Recorder:
             writes.append(write)
         writes.extend(AppendEvents(*key, tuple(events)) for key, events in pending.items())
         return writes
+
+    async def flush(self, seconds: float) -> bool:
+        """Waits until everything queued so far is written (or lost), `seconds` at most; whether it is."""
+        if not self._entries and self._idle.is_set():
+            return True
+        mark: asyncio.Future[None] = self._loop.create_future()
+        self.put(mark)
+        try:
+            async with asyncio.timeout(seconds):
+                await mark
+        except TimeoutError:
+            return False
+        return True
 
     async def drain(self) -> None:
         """Waits until everything queued is written (or lost)."""
@@ -191,3 +219,8 @@ class Recorder:
 
     def __repr__(self) -> str:
         return f"<Recorder waiting={len(self._entries)} written={self._written} dropped={self._dropped}>"
+
+
+def _done(mark: asyncio.Future[None]) -> None:
+    if not mark.done():
+        mark.set_result(None)

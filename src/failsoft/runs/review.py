@@ -7,11 +7,14 @@ While a run waits for one, nothing of it runs and its deadline stands still.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import contextlib
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Literal, Protocol, TypeVar
 
-from failsoft.base.errors import BadInput, NotFound, StoreError
+from failsoft.base.clock import Sources
+from failsoft.base.errors import ApprovalConflict, BadInput, NotFound, StoreError
 from failsoft.runs.crew import Crew, within
+from failsoft.runs.gate import ApprovalNeeded
 from failsoft.stores.approvals import ApprovalPage, ApprovalRecord, ApprovalStatus
 from failsoft.stores.protocols import RunStore
 
@@ -57,23 +60,32 @@ class Approvals(Protocol):
 
 
 class Reviews:
-    """The approvals of an app, over its store. ``on_resolved`` is told of each that was resolved here."""
+    """The approvals of an app, over its store.
+
+    ``on_asked`` is told of each that is new, ``on_resolved`` of each that was resolved here; neither may block or
+    raise. ``expires`` is how many seconds a person has.
+    """
 
     def __init__(
         self,
         store: RunStore | None,
         crew: Crew,
-        wall: Callable[[], float],
+        sources: Sources,
         *,
         wait: float = 5.0,
+        expires: float = 86_400.0,
     ) -> None:
         self._store = store
         self._crew = crew
-        self._wall = wall
+        self._sources = sources
+        self._wall = sources.wall
         self._wait = wait
+        self.expires = expires
+        self.on_asked: Callable[[ApprovalRecord], None] | None = None
         self.on_resolved: Callable[[ApprovalRecord], None] | None = None
 
     async def _ask(self, work: Coroutine[Any, Any, T], what: str) -> T:
+        """Whatever is asked of the store, bounded in time."""
         at = asyncio.get_running_loop().time() + self._wait
         try:
             return await within(self._crew, work, at=at, what=what)
@@ -126,6 +138,47 @@ class Reviews:
         if self.on_resolved is not None:
             self.on_resolved(resolved)
         return resolved
+
+    # --- for runs ----------------------------------------------------------------------------------------------------
+
+    async def ask(
+        self, need: ApprovalNeeded, *, run: str, epoch: int, tenant: str | None, agent: str
+    ) -> ApprovalRecord:
+        """Writes the question, or finds the one that was asked before; raises what the store raises."""
+        now = self._wall()
+        record = ApprovalRecord(
+            id=self._sources.new_id("apr"),
+            run=run,
+            task=need.task,
+            tool=need.tool,
+            arguments=dict(need.arguments),
+            arguments_hash=need.arguments_hash,
+            reason=need.reason,
+            created=now,
+            expires=now + self.expires,
+            tenant=tenant,
+            agent=agent,
+            title=need.title,
+        )
+        asked = await self._ask(self.store.ask_approval(run, epoch, record), "writing an approval")
+        if asked.id == record.id and self.on_asked is not None:
+            self.on_asked(asked)
+        return asked
+
+    async def expire(self, record: ApprovalRecord) -> ApprovalRecord:
+        """Its time is over: gives it as it is then, which may be resolved in the last moment."""
+        work = self.store.resolve_approval(record.id, "expired", at=self._wall())
+        try:
+            return await self._ask(work, "expiring an approval")
+        except ApprovalConflict:
+            return await self.get(record.id)
+
+    async def withdraw(self, records: Sequence[ApprovalRecord]) -> None:
+        """Nobody waits for them any more."""
+        for record in records:
+            work = self.store.resolve_approval(record.id, "withdrawn", at=self._wall())
+            with contextlib.suppress(ApprovalConflict, NotFound):
+                await self._ask(work, "withdrawing an approval")
 
     def __repr__(self) -> str:
         return f"<Reviews {self._store!r}>"

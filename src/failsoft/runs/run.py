@@ -3,6 +3,8 @@
 The run is driven by one task that itself never waits for anything that could hang: planners, tools and stores run in
 children that can be left behind. Ending is a compare-and-set of the state in memory; whoever makes it emits the
 terminal event, so there is exactly one, also when a store, a listener, a planner or the answer function fails.
+
+Over 600 lines because a run's way from its acceptance to its one end is to be read in one place.
 """
 
 from __future__ import annotations
@@ -12,9 +14,11 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from failsoft.base.errors import (
+    ApprovalExpired,
     FailsoftError,
     InternalError,
     RunCancelled,
@@ -27,21 +31,28 @@ from failsoft.runs.agents import Agent
 from failsoft.runs.answer import Answer, Parts, build, shortfalls
 from failsoft.runs.claim import claim
 from failsoft.runs.crew import within
+from failsoft.runs.gate import ApprovalNeeded, Gate
+from failsoft.runs.gated import GatedRunner, needs_gate
 from failsoft.runs.limits import RunParts
+from failsoft.runs.pause import ask_people, pause
 from failsoft.runs.plan import Plan
 from failsoft.runs.planner import PlanFailure, PlanRequest, language_of
 from failsoft.runs.planning import make_plan
 from failsoft.runs.result import RunRequest, RunResult, TaskResult
+from failsoft.runs.resume import Resumed, messages_to
 from failsoft.runs.runners import TaskRunner, ToolRunner
 from failsoft.runs.scheduler import Scheduler
 from failsoft.runs.sessions import TURNS, Turn, messages_of, turn_of
 from failsoft.runs.state import RunState, StateCell
+from failsoft.stores.approvals import ApprovalRecord
 from failsoft.stores.protocols import CreateRun, FinishRun, FinishTask, RunRecord, SaveSnapshot, StoredRun, TaskRecord
 
 __all__ = ["Run", "body_hash"]
 
 _log = logging.getLogger(__name__)
 
+_LEASE_LOOK: Final = 0.25
+"""Seconds between two looks whether this process has its lease, without which a background run begins nothing."""
 _LOG: Final = 10_000
 """Events that a run keeps for those who watch it or come back to it; the oldest are dropped beyond."""
 
@@ -49,7 +60,16 @@ _LOG: Final = 10_000
 class Run:
     """One run; made and started by the app, seen from outside through its :class:`~failsoft.runs.handle.RunHandle`."""
 
-    def __init__(self, run_id: str, request: RunRequest, agent: Agent, budget: float, parts: RunParts) -> None:
+    def __init__(
+        self,
+        run_id: str,
+        request: RunRequest,
+        agent: Agent,
+        budget: float,
+        parts: RunParts,
+        *,
+        resumed: Resumed | None = None,
+    ) -> None:
         self.id = run_id
         self.request = request
         self.agent = agent
@@ -68,6 +88,27 @@ class Run:
         self.on_end: Callable[[Run], None] | None = None
         self.on_rename: Callable[[Run, str], None] | None = None
         self.admission: Admission | None = None
+        self.background = request.background
+        self.left = False
+        """Whether another process goes on with it."""
+        self.wake = asyncio.Event()
+        """Set when something that it waits for was resolved."""
+        self.parts = parts
+        self._resumed = resumed
+        self._before: dict[str, TaskResult] = {}
+        self._in_lane = False
+        self.gate: Gate | None = None
+        if self.background or needs_gate(agent.tools):
+            self.gate = Gate(
+                run_id,
+                parts.store,
+                parts.crew,
+                parts.sources.wall,
+                epoch=lambda: self.epoch,
+                wait=parts.limits.store_wait,
+                may_call=parts.may_call if self.background else None,
+                note=partial(self.fail_part, "store"),
+            )
         self._parts = parts
         self._recorder = parts.recorder
         self._loop = asyncio.get_running_loop()
@@ -102,7 +143,11 @@ class Run:
         self._emit(kind, task, data)
 
     def _emit(self, kind: str, task: str | None, data: Any) -> None:
-        parts = self._parts
+        if not self.left:
+            self._tell(self._noted(kind, task, data))
+
+    def _noted(self, kind: str, task: str | None, data: Any) -> Event:
+        """A new event, kept and on its way to the store."""
         self.seq += 1
         event = Event(kind, self._loop.time(), None, self.id, task, self.request.tenant, self.seq, self.epoch, data)
         self.events.append(event)
@@ -110,7 +155,12 @@ class Run:
             self._recorder.put(event)
             if kind == "task.finished" and task is not None:
                 self._record_task(task)
-        if parts.bus.listeners:
+        return event
+
+    def _tell(self, event: Event | None) -> None:
+        """Tells whoever listens or watches; of None only that something has changed."""
+        parts = self._parts
+        if event is not None and parts.bus.listeners:
             try:
                 parts.bus.emit(event)
             except BaseException:  # noqa: BLE001 - a listener that raises CancelledError or SystemExit breaks no run
@@ -146,9 +196,10 @@ class Run:
         if not self.cell.to(state):
             raise asyncio.CancelledError
         self._emit(f"run.{state}", None, data)
-        self._snapshot(state)
+        self.snapshot(state)
 
-    def _snapshot(self, state: RunState) -> None:
+    def snapshot(self, state: RunState) -> None:
+        """The run's state and plan, on their way to the store."""
         recorder = self._recorder
         if recorder is None:
             return
@@ -174,16 +225,23 @@ class Run:
     async def drive(self) -> None:
         """Takes the run to its end. Ends itself; raises nothing but a cancellation from outside."""
         try:
-            await self._accept()
-            await self._remember()
-            await self._make_plan()
-            await self._dispatch()
-            self._aggregate()
+            if self._resumed is None:
+                await self._accept()
+            else:
+                self._restore(self._resumed)
+            if self.background:
+                await self.turn()
+            if self.plan is None:
+                await self._remember()
+                await self._make_plan()
+            ending = await self._run_plan()
+            await self._aggregate(ending)
         except asyncio.CancelledError:
-            self.end_cancelled()
+            if not self.left:
+                self.end_cancelled()
             raise
         except FailsoftError as error:
-            self._end(RunState.FAILED, error=error)
+            await self._end_written(RunState.FAILED, error=error)
         except BaseException as error:
             _log.exception("run %s failed by a defect", self.id)
             self._end(RunState.FAILED, error=InternalError("the run failed by a defect of ours"))
@@ -192,6 +250,7 @@ class Run:
         finally:
             if self.scheduler is not None:
                 self.scheduler.cancel()
+            self.leave_lane()
 
     async def _accept(self) -> None:
         """Received; written before going on only for a background run and when there is an idempotency key."""
@@ -203,6 +262,8 @@ class Run:
             claimed = await claim(self._record(), parts.store, parts, cut=self.cut, certain=background)
             if claimed.run != self.id:
                 before, self.id, self.epoch = self.id, claimed.run, claimed.epoch
+                if self.gate is not None:
+                    self.gate.run = self.id
                 if self.on_rename is not None:
                     self.on_rename(self, before)
             if claimed.ended is not None:
@@ -219,12 +280,66 @@ class Run:
         received = {"agent": self.agent.name, "budget_ms": round(self.budget * 1000, 3), "input": self.request.input}
         self._emit("run.received", None, received)
 
+    def _restore(self, resumed: Resumed) -> None:
+        """Goes on from the store, at a new epoch: the plan is kept, tasks that had finished stay finished."""
+        self.epoch = resumed.epoch
+        self.created = resumed.stored.record.created
+        self.plan, self.planner = resumed.plan, resumed.planner
+        if self.plan is not None:
+            self._before = resumed.finished(self.plan)
+            self.cell = StateCell(RunState.PLANNING)
+        if self.gate is not None:
+            self.gate.load(resumed.approvals, resumed.intents)
+        self.accepted.set()
+        again = {
+            "agent": self.agent.name,
+            "budget_ms": round(self.budget * 1000, 3),
+            "input": self.request.input,
+            "resumed": True,
+            "finished": list(self._before),
+        }
+        self._emit("run.received", None, again)
+
+    # --- its turn ------------------------------------------------------------------------------------------------
+
+    async def turn(self) -> None:
+        """Waits for a place in the background lane; only then does its time begin."""
+        lane = self._parts.lane
+        if lane is not None and not self._in_lane:
+            await lane.enter()
+            self._in_lane = True
+        may_call = self._parts.may_call
+        while may_call is not None and not may_call():  # noqa: ASYNC110 - the lease has no event, and this is rare
+            await asyncio.sleep(_LEASE_LOOK)
+        self.set_clock(self.budget)
+
+    def leave_lane(self) -> None:
+        """Gives its place in the background lane back, if it has one."""
+        if self._in_lane and self._parts.lane is not None:
+            self._in_lane = False
+            self._parts.lane.leave()
+
+    def set_clock(self, budget: float, *, spent: float = 0.0) -> None:
+        """`budget` seconds from now; ``spent`` is what the run has used before."""
+        now = self._loop.time()
+        self.began = now - spent
+        self.deadline = now + budget
+        self.cut = self.deadline - self._parts.grace.of(budget, self._parts.limits)
+
+    async def flush(self, seconds: float = 5.0) -> None:
+        """Waits until what the run has said is in the store, or `seconds`; a store that fails holds nothing up."""
+        if self._recorder is not None:
+            await self._recorder.flush(seconds)
+
     def _record(self) -> RunRecord:
         parts = self._parts
+        request = self.request.to_dict()
+        if self.background and self.request.history:
+            request["history"] = messages_to(self.request.history)
         return RunRecord(
             run=self.id,
             agent=self.agent.name,
-            request=self.request.to_dict(),
+            request=request,
             created=self.created,
             budget=self.budget,
             node=parts.node,
@@ -269,7 +384,7 @@ class Run:
             _log.warning("the stored plan of run %s cannot be read", self.id)
         self._receive()
         self.plan = plan
-        self._conclude(RunResult.from_stored(stored, plan))
+        self._tell_end(self._conclude(RunResult.from_stored(stored, plan)))
 
     async def _make_plan(self) -> None:
         """The first plan of the agent's planners that can be run."""
@@ -299,14 +414,63 @@ class Run:
         self.refused.append(failure)
         self.emit("plan.refused", None, failure.to_dict())
 
+    async def _run_plan(self) -> RunState | None:
+        """Runs the plan, with pauses for people; EXPIRED when nobody said anything in time."""
+        while True:
+            await self._dispatch()
+            needs = self._needs()
+            if not needs:
+                return None
+            await self.flush()
+            asked = await ask_people(self, needs)
+            self._keep_finished()
+            if asked and not await pause(self, asked):
+                return RunState.EXPIRED
+
+    def _needs(self) -> list[ApprovalNeeded]:
+        """What people have to be asked before the plan can go on."""
+        assert self.scheduler is not None
+        return list(self.scheduler.parked.values())
+
+    def _keep_finished(self) -> None:
+        for done in self.task_results():
+            if done.outcome is not None:
+                self._before[done.id] = done
+
+    def spent(self, stage: str, seconds: float) -> None:
+        """A stage took `seconds`, once more perhaps."""
+        self._stages[stage] = self._stages.get(stage, 0.0) + seconds
+
+    def learn(self, record: ApprovalRecord) -> None:
+        """An approval of this run was resolved, by whomever."""
+        if self.gate is None:
+            return
+        known = self.gate.approvals.get((record.task, record.arguments_hash, record.reason))
+        if known is not None and known.id == record.id and known.status == "pending" != record.status:
+            self.gate.know(record)
+            self.emit("approval.resolved", record.task, record.to_dict())
+            self.wake.set()
+
+    def essential(self, task: str) -> bool:
+        """Whether a task of the plan is essential."""
+        return self.plan is None or any(spec.id == task and spec.essential for spec in self.plan.tasks)
+
+    def task_results(self) -> tuple[TaskResult, ...]:
+        """Every task as it stands, those that finished before a pause or a restart as they were then."""
+        if self.scheduler is None:
+            return tuple(self._before.values())
+        return tuple(self._before.get(one.id, one) for one in self.scheduler.results())
+
     async def _dispatch(self) -> None:
-        """Runs the plan's tasks."""
+        """Runs the plan's tasks that have not finished yet."""
         assert self.plan is not None
-        self._to(RunState.DISPATCHING)
+        if self.cell.value is not RunState.DISPATCHING:
+            self._to(RunState.DISPATCHING)
         parts = self._parts
         start = self._loop.time()
+        tools = ToolRunner(self.agent.tools, parts.kernel, parts.stale, parts.history)
         runners: dict[str, TaskRunner] = {
-            "tool": ToolRunner(self.agent.tools, parts.kernel, parts.stale, parts.history)
+            "tool": tools if self.gate is None else GatedRunner(tools, self.agent.tools, self.gate)
         }
         runners.update(parts.runners or {})
         self.scheduler = Scheduler(
@@ -319,7 +483,9 @@ class Run:
             emit=self.emit,
             began=self.began,
             cut=self.cut,
-            width=self.agent.width,
+            width=self.agent.width if not self.background else min(self.agent.width, parts.limits.background_width),
+            finished={name: done.outcome for name, done in self._before.items() if done.outcome is not None},
+            background=self.background,
             fast=self.request.mode == "fast",
             patience=parts.limits.patience,
             last_patience=min(parts.limits.patience, (self.deadline - self.cut) / 2),
@@ -331,13 +497,16 @@ class Run:
             await self.scheduler.done
         except InternalError as error:
             self.fail_part("scheduler", error)
-        self._stages["dispatching"] = self._loop.time() - start
+        self.spent("dispatching", self._loop.time() - start)
 
-    def _aggregate(self) -> None:
-        """The answer, from whatever there is."""
+    async def _aggregate(self, ending: RunState | None = None) -> None:
+        """The answer, from whatever there is; of a run that has expired, too."""
         assert self.plan is not None
         assert self.scheduler is not None
-        self._to(RunState.AGGREGATING)
+        if ending is None:
+            self._to(RunState.AGGREGATING)
+        else:
+            self.scheduler.cut_short("approval_expired")
         start = self._loop.time()
         outcomes = self.scheduler.outcomes
         fell_short = shortfalls(self.plan, outcomes, self._ask.language)
@@ -349,8 +518,10 @@ class Run:
         if broken is not None:
             self.fail_part("answer", f"the agent's answer function failed: {broken}")
         degraded = parts.degraded or any(f["part"] == "scheduler" for f in self._failures)
-        self._end(RunState.DEGRADED if degraded else RunState.COMPLETED, answer=answer, parts=parts)
-        self.was_cut = start >= self.cut
+        state = ending or (RunState.DEGRADED if degraded else RunState.COMPLETED)
+        error = None if ending is None else ApprovalExpired("nobody said in time whether the run may go on")
+        await self._end_written(state, answer=answer, parts=parts, error=error)
+        self.was_cut = start >= self.cut and not self.background
         self.told()
 
     # --- the end ---------------------------------------------------------------------------------------------------
@@ -368,8 +539,39 @@ class Run:
         error: FailsoftError | None = None,
     ) -> bool:
         """The one end of a run: first the state, then the result, the event, and whoever waits."""
-        if not self.cell.to(state):
+        result = self._result(state, answer, parts, error)
+        if result is None:
             return False
+        self._tell_end(self._conclude(result))
+        return True
+
+    async def _end_written(
+        self,
+        state: RunState,
+        *,
+        answer: Answer | None = None,
+        parts: Parts | None = None,
+        error: FailsoftError | None = None,
+    ) -> None:
+        """The same, for a background run told only when it has been written: nobody is to hear of it twice."""
+        if self.left:
+            return
+        result = self._result(state, answer, parts, error)
+        if result is None:
+            return
+        event = self._conclude(result)
+        try:
+            if self.background:
+                await self.flush()
+        finally:
+            self._tell_end(event)
+
+    def _result(
+        self, state: RunState, answer: Answer | None, parts: Parts | None, error: FailsoftError | None
+    ) -> RunResult | None:
+        """The result, if this is the end; None when it has ended before."""
+        if self.left or not self.cell.to(state):
+            return None
         if self.seq == 0:  # cancelled before its first step: a beginning all the same
             self._receive()
         if error is not None and error.run_id is None:
@@ -380,10 +582,10 @@ class Run:
         elapsed = self._loop.time() - self.began
         tasks: tuple[TaskResult, ...] = ()
         try:
-            tasks = self.scheduler.results() if self.scheduler is not None else ()
+            tasks = self.task_results()
         except Exception:  # noqa: BLE001 - the end must not fail
             _log.exception("the tasks of run %s could not be listed", self.id)
-        result = RunResult(
+        return RunResult(
             run_id=self.id,
             agent=self.agent.name,
             status=state,
@@ -401,14 +603,12 @@ class Run:
             stages=dict(self._stages),
             session_id=self.request.session_id,
         )
-        self._conclude(result)
-        return True
 
-    def _conclude(self, result: RunResult) -> None:
-        """The result, the terminal event, and whoever waits; the state is terminal already."""
+    def _conclude(self, result: RunResult) -> Event:
+        """The result and the terminal event, on their way to the store; the state is terminal already."""
         self.result = result
         state = result.status
-        self._emit(
+        event = self._noted(
             f"run.{state}",
             None,
             {
@@ -421,16 +621,36 @@ class Run:
             },
         )
         if self._recorder is not None:
-            run, epoch = self.id, self.epoch
-            self._recorder.put(lambda: FinishRun(run, epoch, str(state), result.to_dict()))
-        session = self.request.session_id
-        if session is not None and result.answer is not None:
-            turn = Turn(self.id, self.created, str(state), self.request.input, result.answer, self.agent.name)
+            run, epoch, at = self.id, self.epoch, self._parts.sources.wall()
+            self._recorder.put(lambda: FinishRun(run, epoch, str(state), result.to_dict(), at))
+        reviews = self._parts.reviews
+        if self.gate is not None and self.gate.pending and reviews is not None:
+            _ = self._parts.crew.start(reviews.withdraw(self.gate.pending), name=f"withdraw approvals of {self.id}")
+        return event
+
+    def _tell_end(self, event: Event) -> None:
+        """Tells whoever waits."""
+        self._tell(event)
+        result, session = self.result, self.request.session_id
+        if session is not None and result is not None and result.answer is not None:
+            turn = Turn(self.id, self.created, str(result.status), self.request.input, result.answer, self.agent.name)
             self._parts.sessions.add(self.request.tenant, session, turn)
         self.accepted.set()
         self.ended.set()
         if self.on_end is not None:
             self.on_end(self)
+
+    def leave(self) -> bool:
+        """Lets go of the run without ending it: another process goes on. False when it has ended."""
+        if self.cell.terminal or self.left:
+            return False
+        self.left = True
+        self.accepted.set()
+        self.ended.set()
+        self._tell(None)
+        if self.task is not None:
+            self.task.cancel()
+        return True
 
     def watch(self) -> asyncio.Future[None]:
         """A future that is done at the next event."""

@@ -29,12 +29,13 @@ from failsoft.base.errors import (
     TaskTimeout,
     ToolFailed,
 )
-from failsoft.base.outcomes import Outcome, Provenance, RungTried
+from failsoft.base.outcomes import Outcome, Priority, Provenance, RungTried
 from failsoft.kernel.classify import as_error
 from failsoft.kernel.deadline import Alarm, Deadline, heap_of
 from failsoft.kernel.scope import Scope, current
 from failsoft.runs.conditions import holds
 from failsoft.runs.crew import PATIENCE, Crew, Timer
+from failsoft.runs.gate import ApprovalNeeded
 from failsoft.runs.pace import Pace
 from failsoft.runs.plan import Plan, TaskSpec, resolve
 from failsoft.runs.progress import History, Progress
@@ -71,7 +72,8 @@ class Scheduler:
     """Runs one plan. ``start()`` it in the context whose labels the tasks are to inherit, then await ``done``.
 
     ``finished`` are outcomes by task id of tasks that ended before (a run that goes on after a restart): they are not
-    run again and no event tells of them. ``pace`` is the app's knowledge of which tools time out.
+    run again and no event tells of them. ``pace`` is the app's knowledge of which tools time out. A ``background``
+    run's calls rank below those of interactive ones.
     """
 
     def __init__(
@@ -93,8 +95,12 @@ class Scheduler:
         finished: Mapping[str, Outcome[Any]] | None = None,
         pace: Pace | None = None,
         rng: random.Random | None = None,
+        background: bool = False,
     ) -> None:
         self.plan = plan
+        self.parked: dict[str, ApprovalNeeded] = {}
+        """Tasks that wait for a person, by id: when nothing else is left to do, ``done`` is, with them open."""
+        self._background = background
         self._finished = finished or {}
         self.progress = Progress(plan, history)
         self._run = run
@@ -220,7 +226,7 @@ class Scheduler:
             return
         finally:
             self._settling = False
-        if self._open == 0:
+        if self._open == 0 or (self.parked and not (self._live or self._ready or self._held)):
             self._finish()
 
     def _begin(self, task: TaskState) -> None:
@@ -244,6 +250,13 @@ class Scheduler:
             task.arguments = arguments = self._arguments(task)
             frame = TaskFrame(self._run, self._tenant, spec.id, until, partial(self._on_report, task))
             ladder = self._runners[spec.kind].ladder(spec, arguments, frame)
+        except ApprovalNeeded as need:
+            if parent is not None:
+                self._failed(task, need)  # the items of a list are not asked about one by one
+                return
+            task.started = None
+            self.parked[spec.id] = need
+            return
         except Exception as error:  # noqa: BLE001 - arguments that do not fit, or a runner that fails, fail the task
             self._failed(task, as_error(error))
             return
@@ -252,11 +265,12 @@ class Scheduler:
         if parent is None:
             self._tell_start(task, now)
         outer = self._scope
+        rank = min(spec.rank + self._background, Priority.OPTIONAL)
         limit = "task" if until < self._cut else "run"
         if outer.deadline < until:
             until, limit = outer.deadline, outer.limit
         scope = Scope(
-            until, outer.patience, limit, self._run, spec.id, self._tenant, spec.rank, outer.fallback,
+            until, outer.patience, limit, self._run, spec.id, self._tenant, rank, outer.fallback,
             outer.idempotency_key,
         )  # fmt: skip
         child = task.child = self._loop.create_task(self._serve(task, ladder, scope), context=self._context.copy())
@@ -612,8 +626,17 @@ class Scheduler:
     # --- stop ----------------------------------------------------------------------------------------------------
 
     def _at_cut(self) -> None:
-        """The budget less the grace is used up: nothing more starts; what runs has its own alarm for now."""
-        self._stop("not_started")
+        """The budget less the grace is used up: nothing more starts; what runs has its own alarm for now.
+
+        While somebody has to be asked, what has not started waits with it: there will be another budget.
+        """
+        if self.parked:
+            self._stopped = "not_started"
+            self._ready.clear()
+            self._held.clear()
+            self._pump()
+        else:
+            self._stop("not_started")
         if self._open:
             self._arm(Timer(self._cut + self._last_patience, self._owner, self._abandon_all))
 

@@ -102,8 +102,9 @@ class ApprovalStore(Protocol):
     async def ask_approval(self, run: str, epoch: int, record: ApprovalRecord) -> ApprovalRecord:
         """Writes a pending approval of a run that is held at `epoch`, or gives the one there is.
 
-        The same task with the same ``arguments_hash`` and ``reason`` has one approval, whatever became of it; pending
-        ones of the task with other arguments are withdrawn. Raises ``StoreConflict`` like every write of a run.
+        The same task with the same ``arguments_hash`` and ``reason`` has one approval, whatever was said about it,
+        unless it was withdrawn; pending ones of the task with other arguments are withdrawn. Raises ``StoreConflict``
+        like every write of a run.
         """
         ...
 

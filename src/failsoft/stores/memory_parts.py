@@ -98,7 +98,7 @@ class MemoryApprovals(_Rows):
         row = self._row(run, epoch)
         same = (record.task, record.arguments_hash, record.reason)
         for known in [self._approvals[one] for one in row.approvals]:
-            if (known.task, known.arguments_hash, known.reason) == same:
+            if (known.task, known.arguments_hash, known.reason) == same and known.status != "withdrawn":
                 return known
         for known in [self._approvals[one] for one in row.approvals]:
             if known.task == record.task and known.status == "pending":

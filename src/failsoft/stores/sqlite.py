@@ -193,7 +193,7 @@ class SqliteStore(SqliteApprovals, SqliteLeases, SqliteKeeping, SingleWrites):
         if self._thread is None:
             return
         with contextlib.suppress(StoreError):  # a broken file was reported to whoever wrote to it
-            await self._submit(lambda _: None)
+            await self._submit(lambda _: None if self._locks is None else self._locks.close())
         self._jobs.put(None)
         self._thread = None
 

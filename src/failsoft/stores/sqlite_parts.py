@@ -87,7 +87,8 @@ class SqliteApprovals(_Submitting):
         def do(db: sqlite3.Connection) -> ApprovalRecord:
             check_held(db, run, epoch)
             row = db.execute(
-                f"SELECT {_APPROVAL} FROM approvals WHERE run = ? AND task = ? AND arguments_hash = ? AND reason = ?",  # noqa: S608
+                f"SELECT {_APPROVAL} FROM approvals "  # noqa: S608 - names of ours
+                "WHERE run = ? AND task = ? AND arguments_hash = ? AND reason = ? AND status != 'withdrawn'",
                 (run, record.task, record.arguments_hash, record.reason),
             ).fetchone()
             if row is not None:

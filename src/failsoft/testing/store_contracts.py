@@ -70,6 +70,8 @@ async def _other_arguments_are_another_approval(store: RunStore) -> None:
     second = await store.load_approval("apr_2")
     assert second is not None
     assert second.status == "pending"
+    back = await store.ask_approval("run_1", 1, _approval("apr_4"))
+    assert (back.id, back.status) == ("apr_4", "pending")
 
 
 async def _an_approval_is_resolved_once(store: RunStore) -> None:

@@ -109,7 +109,9 @@ class ToolSpec:
     retries by itself, ``external`` goes breaker first without a retry in place. ``downstream`` names the guard
     (bulkhead, breaker) that its calls go through. ``timeout`` is the call limit in seconds, None for the downstream's
     own. ``stale_for`` is the age in seconds up to which an earlier result may be served instead. ``approval`` asks a
-    human before each call. ``parameters`` is the JSON schema of the arguments. ``result_limit`` is in bytes of JSON.
+    person before each call, or before those whose arguments a quick synchronous rule says yes to. ``idempotent`` says
+    of an action that its downstream does it once for one key, however often it is asked. ``parameters`` is the JSON
+    schema of the arguments. ``result_limit`` is in bytes of JSON.
     ``usual`` hints at the seconds that a call takes, for plans made before any was seen; ``cost`` at what one costs,
     in whatever unit the tools of an agent share.
     """
@@ -122,7 +124,8 @@ class ToolSpec:
     alternates: tuple[Alternate, ...] = ()
     stale_for: float | None = None
     fallback: Default | None = None
-    approval: bool = False
+    approval: bool | Callable[[Mapping[str, Any]], bool] = False
+    idempotent: bool = False
     parameters: Mapping[str, Any] = field(default_factory=lambda: {"type": "object", "properties": {}})
     result_limit: int = RESULT_LIMIT
     blocking: bool = False
@@ -130,6 +133,16 @@ class ToolSpec:
     isolation: Isolation | None = None
     usual: float | None = None
     cost: float | None = None
+
+    def asks(self, arguments: Mapping[str, Any]) -> bool:
+        """Whether a person has to be asked before a call with these arguments; a rule that raises says yes."""
+        if isinstance(self.approval, bool):
+            return self.approval
+        try:
+            return bool(self.approval(arguments))
+        except Exception:  # noqa: BLE001 - who cannot tell asks
+            _log.exception("the approval rule of tool %s raised", self.name)
+            return True
 
     def to_openai(self) -> dict[str, Any]:
         """The OpenAI wire format of a tool."""

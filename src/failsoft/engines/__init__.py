@@ -1,0 +1,1 @@
+"""Who drives a background run, where. State stays in the store."""
