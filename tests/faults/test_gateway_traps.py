@@ -23,6 +23,7 @@ from failsoft.models.assembly import Assembler
 from failsoft.models.chat_request import ChatRequest
 from failsoft.models.gateway import Gateway
 from failsoft.models.limits import ModelLimits
+from failsoft.models.passing import through
 from failsoft.models.routes import Alias, Route
 from failsoft.testing.clock import run
 
@@ -176,7 +177,7 @@ async def test_a_probe_ends_when_the_budget_is_gone_before_it_starts():
     await asyncio.sleep(500.0)
     with pytest.raises(FailsoftError):
         async with deadline_scope(at=asyncio.get_running_loop().time()):
-            await g._through(g._state("gpt-x"), ask(), g.record(ask()), None)
+            await through(g, g.state("gpt-x"), ask(), g.record(ask()), None)
     _, record = await completed(g)
     assert record.route == "main"
 

@@ -9,17 +9,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from failsoft.base.addresses import AddressRule
 
 __all__ = ["HttpRequest", "HttpResponse", "Transport"]
 
 
-@dataclass(frozen=True, slots=True)
-class HttpRequest:
+class HttpRequest(NamedTuple):
     """A request. ``downstream`` chooses the connection pool: none can use up another's connections.
 
     Redirects are not followed unless ``redirects`` is more than 0, the number allowed. ``connect``: seconds within
@@ -30,12 +28,15 @@ class HttpRequest:
 
     method: str
     url: str
-    headers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    headers: Mapping[str, str] = MappingProxyType({})
     body: bytes | None = None
     downstream: str = "default"
     redirects: int = 0
     connect: float | None = None
     addresses: AddressRule | None = None
+
+    def __repr__(self) -> str:
+        return f"<HttpRequest {self.method} {self.url} downstream={self.downstream}>"  # headers have keys
 
 
 class HttpResponse(Protocol):

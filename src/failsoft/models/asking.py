@@ -6,11 +6,11 @@ from typing import Any, Final
 
 from failsoft.base.clock import Sources
 from failsoft.models.chat_request import ChatRequest
-from failsoft.models.chunks import Chunk
 from failsoft.models.hygiene import cut_input, limit_note
+from failsoft.models.pieces import Piece
 from failsoft.models.routes import Route
 from failsoft.models.tokens import TokenEstimate
-from failsoft.models.upstream import as_chunks
+from failsoft.models.upstream import as_piece
 
 __all__ = ["body_for", "continued", "least", "streams", "text_answer"]
 
@@ -53,8 +53,8 @@ def continued(request: ChatRequest, said: str) -> ChatRequest:
     return ChatRequest({**request.data, "messages": messages}, request.size)
 
 
-def text_answer(route: Route, request: ChatRequest, sources: Sources) -> list[Chunk]:
-    """The answer of a route without a model: its text, as chunks."""
+def text_answer(route: Route, request: ChatRequest, sources: Sources) -> Piece:
+    """The answer of a route without a model: its text, as a piece of a stream."""
     question = ""
     for message in reversed(request.messages):
         if message.get("role") == "user" and isinstance(message.get("content"), str):
@@ -68,4 +68,4 @@ def text_answer(route: Route, request: ChatRequest, sources: Sources) -> list[Ch
         "model": route.name,
         "choices": [{"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}],
     }
-    return as_chunks(answer, include_usage=False)
+    return as_piece(answer, include_usage=False)

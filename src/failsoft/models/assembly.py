@@ -13,6 +13,7 @@ import msgspec
 
 from failsoft.base.errors import MalformedResult
 from failsoft.models.chunks import Chunk
+from failsoft.models.pieces import Piece, Run
 
 __all__ = ["DONE_EVENT", "Assembler", "replay", "sse"]
 
@@ -96,6 +97,15 @@ class Assembler:
             self._feed(chunk)
         except (AttributeError, TypeError, ValueError):
             raise MalformedResult("a chunk of the stream is not sound", details={"fault": "bad_chunk"}) from None
+
+    def take(self, piece: Piece) -> None:
+        """Takes a piece of the stream in; raises as :meth:`feed` does."""
+        for item in piece.items:
+            if isinstance(item, Run):
+                template = item.template  # which was learned of a chunk that has been here
+                self._choices[template.index].texts[template.name].append(item.text)
+            else:
+                self.feed(item)
 
     def _feed(self, chunk: Chunk) -> None:
         data = chunk.data

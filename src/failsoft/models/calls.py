@@ -20,7 +20,7 @@ class RouteTried(NamedTuple):
     seconds: float
 
 
-@dataclass(slots=True)
+@dataclass
 class CallRecord:
     """Filled in while a call is served; loop times and seconds. Read by headers, metrics, the log line and tests.
 
@@ -36,27 +36,28 @@ class CallRecord:
     tenant: str | None
     stream: bool
     began: float
-    route: str | None = None
-    model: str | None = None
-    degraded: bool = False
-    cache: CacheStatus = "off"
-    attempts: int = 0
     tried: list[RouteTried] = field(default_factory=list)
-    fired: str | None = None
-    limits: tuple[str, str, str] | None = None
-    queue: float = 0.0
-    first: float | None = None
-    decode: float | None = None
-    ended: float | None = None
-    usage: dict[str, Any] | None = None
-    finish: str | None = None
-    status: int = 200
-    code: str | None = None
-    seam: bool = False
-    tokens: float = 0.0
-    own: float | None = None
-    mark: float = 0.0
-    raw: bytes | None = field(default=None, repr=False)
+    # From here on a record begins with the class's values: most calls set a few of them.
+    route: str | None = field(default=None, init=False)
+    model: str | None = field(default=None, init=False)
+    degraded: bool = field(default=False, init=False)
+    cache: CacheStatus = field(default="off", init=False)
+    attempts: int = field(default=0, init=False)
+    fired: str | None = field(default=None, init=False)
+    limits: tuple[str, str, str] | None = field(default=None, init=False)
+    queue: float = field(default=0.0, init=False)
+    first: float | None = field(default=None, init=False)
+    decode: float | None = field(default=None, init=False)
+    ended: float | None = field(default=None, init=False)
+    usage: dict[str, Any] | None = field(default=None, init=False)
+    finish: str | None = field(default=None, init=False)
+    status: int = field(default=200, init=False)
+    code: str | None = field(default=None, init=False)
+    seam: bool = field(default=False, init=False)
+    tokens: float = field(default=0.0, init=False)
+    own: float | None = field(default=None, init=False)
+    mark: float = field(default=0.0, init=False)
+    raw: bytes | None = field(default=None, init=False, repr=False)
 
     def away(self) -> None:
         """From here on somebody else is waited for."""
@@ -71,9 +72,9 @@ class CallRecord:
 
     def queued(self, seconds: float) -> None:
         """`seconds` of what passed for ours were waiting for a permit, whether it came to an attempt or not."""
-        self.away()
-        self.back()
         if seconds > 0:
+            self.away()
+            self.back()
             self.queue = seconds
             self.own = max(0.0, (self.own or 0.0) - seconds)
 

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import msgspec
 
 from failsoft.base.errors import BadInput, EmptyResult, MalformedResult
-from failsoft.base.transport import HttpResponse
 from failsoft.models.calls import CallRecord
+from failsoft.models.chat_request import ChatRequest
 from failsoft.models.failures import Symptom, read_failure
 from failsoft.models.limits import RequestLimits
+from failsoft.models.passing import through
 from failsoft.models.states import RouteState
-from failsoft.models.whole import guarded_whole
+from failsoft.models.whole import WholeCall
 
 if TYPE_CHECKING:
     from failsoft.models.gateway import Gateway
@@ -131,28 +132,28 @@ def _check_input(given: Any) -> None:
             )
 
 
-async def embed(gateway: Gateway, request: EmbeddingRequest, record: CallRecord) -> bytes:
+async def embed(gateway: Gateway, asked: EmbeddingRequest, record: CallRecord) -> bytes:
     """The response's body, under the current deadline; raises the last route's error when none serves."""
-    state = gateway._state(request.model)
+    state = gateway.state(asked.model)
 
-    async def at(chosen: RouteState, limits: RequestLimits) -> bytes:
+    async def at(
+        gateway: Gateway, chosen: RouteState, request: ChatRequest, limits: RequestLimits, record: CallRecord
+    ) -> bytes:
         route = chosen.route
         if chosen.guard is None:
             raise BadInput(f"{request.model} has a route without a model; it makes no embeddings", param="model")
 
-        async def read(response: HttpResponse) -> bytes:
-            body = await response.read(_MAX_ANSWER)
-            record.back()
-            record.usage = _checked(body, request.number, route.downstream)
+        def read(body: bytes, downstream: str) -> bytes:
+            record.usage = _checked(body, asked.number, downstream)
             return body
 
         assert route.base_url is not None
         url = f"{route.base_url.rstrip('/')}/embeddings"
-        asked = request.encode_for(route.model or request.model)
-        return await guarded_whole(gateway, chosen, limits, record, url, asked, read)
+        body = asked.encode_for(route.model or asked.model)
+        return await WholeCall(gateway, chosen, limits, record, body, read, url=url, most=_MAX_ANSWER).under_guard()
 
     # it has what is asked of a chat request on the way
-    body: bytes = await gateway._through(state, cast("Any", request), record, at)
+    body: bytes = await through(gateway, state, cast("ChatRequest", asked), record, at)
     record.ended = asyncio.get_running_loop().time()
     return body
 

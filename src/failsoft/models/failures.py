@@ -415,7 +415,7 @@ def _retry_after(headers: Mapping[str, str], wall: float | None) -> float | None
 # --- answers -------------------------------------------------------------------------------------------------------
 
 
-def read_answer(body: bytes, *, downstream: str | None = None) -> dict[str, Any]:
+def read_answer(body: bytes, downstream: str | None = None) -> dict[str, Any]:
     """The ``chat.completion`` of a response with status 200; raises the mapped error when it is none, or a bad one."""
     try:
         data = _decode(body)
@@ -423,8 +423,23 @@ def read_answer(body: bytes, *, downstream: str | None = None) -> dict[str, Any]
         data = None
     if type(data) is not dict:
         raise read_failure(Symptom(status=200, body=body[:_READ], downstream=downstream)).error
-    check_answer(data, downstream=downstream)
+    if not _is_usual(data):
+        check_answer(data, downstream=downstream)
     return data
+
+
+def _is_usual(data: dict[str, Any]) -> bool:
+    """Whether an answer is plainly a good one: no error, each choice with text and a reason for its end."""
+    choices = data.get("choices")
+    if type(choices) is not list or not choices or data.get("error") or data.get("object") == "error":
+        return False
+    for choice in choices:
+        if type(choice) is not dict or not choice.get("finish_reason"):
+            return False
+        message = choice.get("message")
+        if type(message) is not dict or not message.get("content"):
+            return False
+    return True
 
 
 def check_answer(result: dict[str, Any], *, downstream: str | None = None) -> None:

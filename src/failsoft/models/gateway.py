@@ -9,40 +9,35 @@ when the alias says so.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any, Final
 
 from failsoft.base.clock import Sources
-from failsoft.base.errors import DeadlineExceeded, DownstreamUnavailable, FailsoftError, NotFound
+from failsoft.base.errors import FailsoftError, NotFound
 from failsoft.base.events import Event
 from failsoft.base.transport import Transport
-from failsoft.kernel.breaker import BreakerState
 from failsoft.kernel.guard import Kernel
 from failsoft.kernel.policy import Policy
 from failsoft.kernel.scope import current
-from failsoft.kernel.stream import GuardedStream
 from failsoft.models.answers import cache_key
-from failsoft.models.asking import body_for, continued, least, streams, text_answer
+from failsoft.models.asking import continued, streams
 from failsoft.models.assembly import Assembler
-from failsoft.models.calls import CallRecord, RouteTried
+from failsoft.models.calls import CallRecord
 from failsoft.models.chat_request import ChatRequest
 from failsoft.models.chunks import FINISH, USAGE, Chunk
-from failsoft.models.failures import Reading, classifier, read_failure
-from failsoft.models.limits import LatencyModel, RequestLimits, limits_for
+from failsoft.models.failures import Reading
+from failsoft.models.limits import LatencyModel, RequestLimits
+from failsoft.models.passing import note_failure, through
+from failsoft.models.pieces import Piece, Run
 from failsoft.models.routes import Alias, Route
 from failsoft.models.staged import StagedChange
-from failsoft.models.states import MOMENT, AliasState, RouteState
+from failsoft.models.states import AliasState, RouteState
+from failsoft.models.streaming import OpenedStream, assemble, open_stream
 from failsoft.models.tokens import TokenEstimate
-from failsoft.models.upstream import as_chunks, exchange, has_content, request_for
+from failsoft.models.upstream import as_piece
 from failsoft.models.whole import ask_whole
 
 __all__ = ["Gateway"]
-
-_OWN_LIMITS: Final = frozenset({"first_item", "idle", "total"})
-
-_ROUNDS: Final = 4
-"""How often the routes are gone through for one call while all are cooling down and the budget allows waiting."""
 
 
 class Gateway:
@@ -61,7 +56,8 @@ class Gateway:
         self.transport = transport
         self.sources = sources or kernel.sources
         self.tokens = TokenEstimate()
-        self._learned = learned
+        self.learned = learned
+        """What was learned of a route's times, if anything was."""
         self._aliases: dict[str, AliasState] = {}
         policies: dict[str, Policy] = {}
         for alias in aliases:
@@ -79,9 +75,10 @@ class Gateway:
 
     def alias(self, name: str) -> Alias:
         """The alias called `name`; raises :class:`~failsoft.base.errors.NotFound` naming those there are."""
-        return self._state(name).alias
+        return self.state(name).alias
 
-    def _state(self, name: str) -> AliasState:
+    def state(self, name: str) -> AliasState:
+        """What is kept of the alias called `name`; raises as :meth:`alias` does."""
         found = self._aliases.get(name)
         if found is None:
             raise NotFound(
@@ -103,7 +100,7 @@ class Gateway:
 
         Raises the last route's error, mapped, when none serves; see ``docs/failures.md`` for statuses and codes.
         """
-        state = self._state(request.model)
+        state = self.state(request.model)
         loop = asyncio.get_running_loop()
         key = None
         if state.answers is not None or state.alias.coalesce:
@@ -122,8 +119,9 @@ class Gateway:
                     record.cache = "shared"
                     record.route, record.model, record.degraded = served.route, served.model, served.degraded
             else:
-                answer = await self._from_routes(state, request, record)
-                self._keep(state, key, answer, record)
+                answer = await through(self, state, request, record, _whole)
+                if key is not None:
+                    self._keep(state, key, answer, record)
         except FailsoftError:
             stale = state.answers.stale(key, loop.time()) if state.answers is not None and key is not None else None
             if stale is None:
@@ -145,34 +143,15 @@ class Gateway:
         if state.answers is not None and key is not None:
             state.answers.put(key, answer, asyncio.get_running_loop().time(), degraded=record.degraded)
 
-    async def _from_routes(self, state: AliasState, request: ChatRequest, record: CallRecord) -> dict[str, Any]:
-        async def whole(chosen: RouteState, limits: RequestLimits) -> dict[str, Any]:
-            if chosen.guard is not None and not streams(chosen.route, stream=False):
-                return await ask_whole(self, chosen, request, limits, record)
-            assembler = Assembler(request.n)
-            try:
-                async with aclosing(self._pieces(chosen, request, limits, record, stream=False)) as pieces:
-                    async for piece in pieces:
-                        for chunk in piece:
-                            assembler.feed(chunk)
-            except FailsoftError:
-                if not (assembler.finished and assembler.started):
-                    raise
-                record.back()  # all was said; what failed was the waiting for the last line
-            return assembler.result()
-
-        answer: dict[str, Any] = await self._through(state, request, record, whole)
-        return answer
-
     # --- streams -------------------------------------------------------------------------------------------------
 
-    async def stream(self, request: ChatRequest, record: CallRecord) -> AsyncGenerator[list[Chunk], None]:
+    async def stream(self, request: ChatRequest, record: CallRecord) -> AsyncGenerator[Piece, None]:
         """The answer as it comes, in pieces of one or more chunks; the first piece has content in it.
 
         Raises before the first piece when no route serves. After it, an error means that the stream broke off: it must
         not pass for complete. The usage chunk comes only if the client asked for it.
         """
-        state = self._state(request.model)
+        state = self.state(request.model)
         loop = asyncio.get_running_loop()
         key = None
         if state.answers is not None:
@@ -180,7 +159,7 @@ class Gateway:
             found = state.answers.fresh(key, loop.time())
             if found is not None:
                 record.cache = "hit"
-                yield as_chunks(self._finish(record, found.result()), include_usage=request.include_usage)
+                yield as_piece(self._finish(record, found.result()), include_usage=request.include_usage)
                 return
             record.cache = "miss"
         assembler = Assembler(request.n) if key is not None or state.alias.continue_on_cut else None
@@ -191,7 +170,7 @@ class Gateway:
         try:
             while True:
                 try:
-                    opened = await self._through(state, asked, record, self._opener(asked, record), streams=True)
+                    opened = await through(self, state, asked, record, open_stream, streaming=True)
                 except FailsoftError as error:
                     if broken is None:
                         raise
@@ -199,15 +178,18 @@ class Gateway:
                 record.seam = broken is not None
                 settled = False
                 try:
-                    async with aclosing(opened.pieces) as rest, aclosing(_joined(opened.first, rest)) as pieces:
-                        async for piece in pieces:
-                            begun = True
-                            if assembler is not None:
-                                for chunk in piece:
-                                    assembler.feed(chunk)
-                            ready = self._for_client(piece, request, record, ended)
-                            if ready:
-                                yield ready
+                    async for piece in opened.pieces:
+                        record.back()
+                        begun = True
+                        if assembler is not None:
+                            assembler.take(piece)
+                        if piece.kinds & _NOTED:
+                            _note(piece, request, record, ended, opened)
+                        if piece.items:
+                            yield piece
+                        record.away()
+                    record.back()
+                    opened.ended()
                     settled = True
                     state.stickiness.served(opened.chosen.index, loop.time())
                     break
@@ -216,7 +198,7 @@ class Gateway:
                         record.back()  # all was said; what failed was the waiting for the last line
                         break
                     settled = True
-                    reading = self._note_failure(state, opened.chosen, error, record, opened.began, opened.limits)
+                    reading = note_failure(self, state, opened.chosen, error, record, opened.began, opened.limits)
                     broken = reading.error
                     if not self._may_continue(state, request, reading, assembler, record):
                         if broken is error:
@@ -227,49 +209,18 @@ class Gateway:
                 finally:
                     if not settled:  # its client went: nothing is to be learned from that
                         state.stickiness.unused(opened.chosen.index)
+                    await opened.aclose()
         except FailsoftError:
             record.ended = loop.time()
             stale = state.answers.stale(key, loop.time()) if state.answers is not None and key is not None else None
             if begun or stale is None:
                 raise
             record.cache, record.degraded = "stale", True
-            yield as_chunks(self._finish(record, stale.result()), include_usage=request.include_usage)
+            yield as_piece(self._finish(record, stale.result()), include_usage=request.include_usage)
             return
         record.ended = loop.time()
         if key is not None and assembler is not None and not record.seam:
             self._keep(state, key, assembler.result(), record)
-
-    def _opener(self, request: ChatRequest, record: CallRecord) -> Callable[..., Any]:
-        async def open_at(chosen: RouteState, limits: RequestLimits) -> _Opened:
-            pieces = self._pieces(chosen, request, limits, record, stream=True)
-            began = asyncio.get_running_loop().time()
-            try:
-                first = await anext(pieces)
-            except StopAsyncIteration:
-                first = []
-            except BaseException:
-                await pieces.aclose()
-                raise
-            return _Opened(chosen, limits, first, pieces, began)
-
-        return open_at
-
-    def _for_client(self, piece: list[Chunk], request: ChatRequest, record: CallRecord, ended: set[int]) -> list[Chunk]:
-        """Takes out what the client did not ask for, and notes what passes, and which choices have `ended`."""
-        kept = []
-        for chunk in piece:
-            kinds = chunk.kinds
-            if kinds & USAGE and chunk.data is not None:
-                record.usage = chunk.data["usage"]
-                if not request.include_usage and not chunk.data.get("choices"):
-                    continue
-            if kinds & FINISH and chunk.data is not None:
-                for one in chunk.data["choices"]:
-                    if one.get("finish_reason"):
-                        record.finish = one["finish_reason"]
-                        ended.add(one.get("index") or 0)
-            kept.append(chunk)
-        return kept
 
     def _may_continue(
         self,
@@ -293,245 +244,6 @@ class Gateway:
             and len({one.route for one in record.tried}) < len(state.routes)
         )
 
-    # --- routes --------------------------------------------------------------------------------------------------
-
-    async def _through(
-        self,
-        state: AliasState,
-        request: ChatRequest,
-        record: CallRecord,
-        use: Callable[..., Any],
-        *,
-        streams: bool = False,
-    ) -> Any:
-        """Goes through the alias's routes until ``use(route, limits)`` gives an answer; the routes that the record has
-        already are left out. With `streams` the answer has only begun: whoever takes it says how the route did.
-        """
-        loop = asyncio.get_running_loop()
-        record.tokens = tokens = self.tokens.raw_messages(request.messages, tools=request.tools)
-        failed: list[Reading] = []
-        used = {one.route for one in record.tried}
-        for _ in range(_ROUNDS):
-            order = [i for i in state.stickiness.order(loop.time()) if state.routes[i].route.name not in used]
-            tried = 0
-            while True:
-                if tried == len(order):
-                    # the better ones that the alias has left are no worse now than having nothing
-                    spare = (i for i in state.stickiness.spare(loop.time()) if i not in order)
-                    order.extend(i for i in spare if state.routes[i].route.name not in used)
-                    if tried == len(order):
-                        break
-                index, later = order[tried], order[tried + 1 :]
-                tried += 1
-                chosen = state.routes[index]
-                try:
-                    remaining = current.get().wanted_until - loop.time()
-                    if remaining <= 0:
-                        raise DeadlineExceeded("the budget ended before a route answered")
-                    remaining -= min(MOMENT, remaining / 10)
-                    behind = [state.routes[i] for i in later]
-                    final = streams and not state.alias.continue_on_cut
-                    limits = self._limits(chosen, request, tokens, remaining, behind, stream=streams, final=final)
-                    record.limits = limits.which
-                    began = loop.time()
-                    try:
-                        answer = await use(chosen, limits)
-                    except Exception as error:
-                        reading = self._note_failure(state, chosen, error, record, began, limits)
-                        failed.append(reading)
-                        if not reading.next_route:
-                            raise reading.error from error
-                        continue
-                except BaseException:
-                    self._unused(state, (index, *later))
-                    raise
-                self._unused(state, later)
-                if not streams:
-                    state.stickiness.served(index, loop.time())
-                record.route, record.model = chosen.route.name, chosen.route.model or record.model
-                record.degraded = index > 0 and not chosen.route.equivalent
-                return answer
-            wait = self._cooling(state, failed, loop.time())
-            if wait is None or wait >= current.get().wanted_until - loop.time() - min(s.usual for s in state.routes):
-                break
-            await asyncio.sleep(wait)
-        raise self._all_out(state, failed)
-
-    def _limits(
-        self,
-        chosen: RouteState,
-        request: ChatRequest,
-        tokens: float,
-        remaining: float,
-        later: Sequence[RouteState],
-        *,
-        stream: bool,
-        final: bool,
-    ) -> RequestLimits:
-        """The limits of one route, for a client that wants a `stream` or not; `final`: once it has begun to answer, no
-        later route can take over.
-        """
-        route = chosen.route
-        count = int(tokens * self.tokens.ratio(route.model)) + 1
-        most, load = least(request.max_tokens, route.max_tokens), chosen.load.load()
-        learned = None if self._learned is None else self._learned(route)
-        # what later routes usually need is kept for them, but never more than an equal share of what there is
-        reserve = min(sum(one.usual for one in later), remaining * len(later) / (len(later) + 1))
-        limits = limits_for(route.limits, count, most, load, remaining, reserve, last=not later, learned=learned)
-        call = limits.total
-        if final and reserve:
-            whole = limits_for(route.limits, count, most, load, remaining, learned=learned)
-            which = (limits.which[0], whole.which[1], whole.which[2])
-            limits = limits._replace(idle=whole.idle, total=whole.total, which=which)
-        call += min(MOMENT, call / 10)
-        shortened = chosen.staged.limit
-        if shortened is not None and shortened < limits.total:
-            limits = limits._replace(
-                total=shortened,
-                first=min(limits.first, shortened),
-                idle=min(limits.idle, shortened),
-                which=(limits.which[0], limits.which[1], "staged"),
-            )
-        lent = chosen.lent(limits, whole=not streams(route, stream=stream))
-        return RequestLimits(limits.connect, limits.first, limits.idle, limits.total, limits.which, call, lent)
-
-    async def _pieces(
-        self, chosen: RouteState, request: ChatRequest, limits: RequestLimits, record: CallRecord, *, stream: bool
-    ) -> AsyncGenerator[list[Chunk], None]:
-        """One route's answer under its guard."""
-        route, guard = chosen.route, chosen.guard
-        if guard is None:
-            yield text_answer(route, request, self.sources)
-            return
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        body = body_for(route, request, self.tokens, stream=stream)
-        upstream_streams = streams(route, stream=stream)
-
-        waiting = True
-
-        def attempt() -> AsyncIterator[list[Chunk]]:
-            nonlocal waiting
-            if waiting:
-                record.queued(loop.time() - began)
-                waiting = False
-            record.attempts += 1
-            record.away()
-            sent = request_for(
-                route,
-                body,
-                stream=upstream_streams,
-                request_id=record.request_id,
-                total=limits.total,
-                connect=route.limits.connect,
-            )
-            return exchange(self.transport, route, sent, n=request.n, wall=self.sources.wall())
-
-        # only a prompt that went out as it was estimated can correct the estimate
-        as_asked = route.system is None and route.max_input_tokens is None
-        chosen.load.started()
-        try:
-            pieces: GuardedStream[list[Chunk]] = guard.stream(
-                attempt,
-                first_item=limits.first,
-                idle=limits.idle,
-                total=limits.total,
-                timeout=limits.call,
-                lent=limits.lent,
-                content=has_content,
-                classify=classifier,
-            )
-            async with pieces:
-                assert pieces.started_at is not None
-                record.back()
-                first_at = pieces.first_item_at
-                if first_at is not None:
-                    record.first = first_at - pieces.started_at
-                async for piece in pieces:
-                    record.back()
-                    for chunk in piece:
-                        if chunk.kinds & USAGE and chunk.data is not None and as_asked and route.model is not None:
-                            usage = chunk.data["usage"]
-                            self.tokens.observe(route.model, record.tokens, usage.get("prompt_tokens"))
-                    yield piece
-                    record.away()
-                record.back()
-                now = loop.time()
-                if record.first is not None and first_at is not None:
-                    record.decode = now - first_at
-                chosen.staged.success(now - pieces.started_at, now)
-        finally:
-            if waiting:
-                record.queued(loop.time() - began)
-            chosen.load.ended()
-
-    # --- failures ------------------------------------------------------------------------------------------------
-
-    def _note_failure(
-        self,
-        state: AliasState,
-        chosen: RouteState,
-        error: BaseException,
-        record: CallRecord,
-        began: float,
-        limits: RequestLimits,
-    ) -> Reading:
-        """Reads a failure and tells everybody whose business it is."""
-        record.back()
-        record.raw = None
-        now = asyncio.get_running_loop().time()
-        reading = read_failure(error)
-        record.tried.append(RouteTried(chosen.route.name, reading.name, reading.code, now - began))
-        limit = getattr(reading.error, "limit", None)
-        if limit is not None:
-            record.fired = limit
-        blamed = limit is None or (limit in _OWN_LIMITS and limit not in limits.lent)
-        sticky = state.stickiness
-        if reading.take_out is not None:
-            sticky.take_out(chosen.index, now, reading.take_out)
-            kind = "route.alert" if reading.alert else "route.taken_out"
-            self._tell(kind, state, chosen, {"reading": reading.name, "seconds": reading.take_out})
-        elif chosen.guard is not None and chosen.guard.breaker.state is BreakerState.OPEN:
-            sticky.breaker_opened(chosen.index, now)
-        elif blamed and reading.counts in {"failed", "timeout"}:
-            sticky.failed(chosen.index, now, timeout=reading.counts == "timeout")
-        else:
-            sticky.unused(chosen.index)
-        if blamed and reading.staged:
-            chosen.staged.timeout(now - began, now)
-        self._tell("route.failed", state, chosen, {"reading": reading.name, "code": reading.code})
-        return reading
-
-    def _unused(self, state: AliasState, indexes: Sequence[int]) -> None:
-        for index in indexes:
-            state.stickiness.unused(index)
-
-    def _cooling(self, state: AliasState, failed: Sequence[Reading], now: float) -> float | None:
-        """Seconds until the first of the routes that only cool down may be tried; None when waiting is of no use."""
-        waits = [state.stickiness.next_chance(now)] if not failed else []
-        open_for = (one.guard.breaker.retry_in(now) for one in state.routes if one.guard is not None)
-        waits.extend(wait for wait in open_for if wait is not None)
-        if failed and any(reading.name != "breaker_open" for reading in failed):
-            return None
-        return max(0.001, min(waits)) if waits else None
-
-    def _all_out(self, state: AliasState, failed: Sequence[Reading]) -> FailsoftError:
-        """The error when no route serves: the last one that says more than that we did not even ask."""
-        now = asyncio.get_running_loop().time()
-        telling = [reading for reading in failed if reading.name not in {"breaker_open", "queue_full"}]
-        if telling:
-            error = telling[-1].error
-            error.__cause__ = None
-            return error
-        retry_after = [reading.retry_after for reading in failed if reading.retry_after is not None]
-        if not failed:
-            retry_after.append(state.stickiness.next_chance(now))
-        return DownstreamUnavailable(
-            f"no route of {state.alias.name} can be tried now",
-            retry_after=min(retry_after, default=None),
-            details={"fault": "all_out", "routes": [route.route.name for route in state.routes]},
-        )
-
     # --- telling -------------------------------------------------------------------------------------------------
 
     def on_staged(self, alias: str, route: str) -> Callable[[StagedChange], None]:
@@ -544,7 +256,8 @@ class Gateway:
 
         return tell
 
-    def _tell(self, kind: str, state: AliasState, chosen: RouteState, data: dict[str, Any]) -> None:
+    def tell(self, kind: str, state: AliasState, chosen: RouteState, data: dict[str, Any]) -> None:
+        """Tells listeners something about a route."""
         if self.kernel.bus.listeners:
             scope = current.get()
             now = asyncio.get_running_loop().time()
@@ -566,33 +279,38 @@ class _Shared:
         self.gateway, self.state, self.request, self.record, self.key = gateway, state, request, record, key
 
     async def fly(self) -> tuple[dict[str, Any], CallRecord]:
-        answer = await self.gateway._from_routes(self.state, self.request, self.record)
+        answer = await through(self.gateway, self.state, self.request, self.record, _whole)
         self.gateway._keep(self.state, self.key, answer, self.record)
         return answer, self.record
 
 
-class _Opened:
-    """A stream that has begun."""
-
-    __slots__ = ("began", "chosen", "first", "limits", "pieces")
-
-    def __init__(
-        self,
-        chosen: RouteState,
-        limits: RequestLimits,
-        first: list[Chunk],
-        pieces: AsyncGenerator[list[Chunk], None],
-        began: float,
-    ) -> None:
-        self.chosen = chosen
-        self.limits = limits
-        self.first = first
-        self.pieces = pieces
-        self.began = began
+async def _whole(
+    gateway: Gateway, chosen: RouteState, request: ChatRequest, limits: RequestLimits, record: CallRecord
+) -> dict[str, Any]:
+    """A route's whole answer, however it comes."""
+    if chosen.guard is None or streams(chosen.route, stream=False):
+        return await assemble(gateway, chosen, request, limits, record)
+    return await ask_whole(gateway, chosen, request, limits, record)
 
 
-async def _joined(first: list[Chunk], rest: AsyncGenerator[list[Chunk], None]) -> AsyncGenerator[list[Chunk], None]:
-    if first:
-        yield first
-    async for piece in rest:
-        yield piece
+_NOTED: Final = USAGE | FINISH
+
+
+def _note(piece: Piece, request: ChatRequest, record: CallRecord, ended: set[int], opened: OpenedStream) -> None:
+    """Notes what passes, and which choices have `ended`; takes out what the client did not ask for."""
+    kept: list[Chunk | Run] = []
+    for item in piece.items:
+        if isinstance(item, Chunk) and (data := item.data) is not None:
+            if item.kinds & USAGE:
+                record.usage = data["usage"]
+                opened.reported(data["usage"])
+                if not request.include_usage and not data.get("choices"):
+                    continue
+            if item.kinds & FINISH:
+                for one in data["choices"]:
+                    if one.get("finish_reason"):
+                        record.finish = one["finish_reason"]
+                        ended.add(one.get("index") or 0)
+        kept.append(item)
+    if len(kept) < len(piece.items):
+        piece.keep(kept)

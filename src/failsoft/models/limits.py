@@ -136,34 +136,32 @@ def limits_for(
     the budget, of which `reserve` are kept for later routes. With `last` (no route comes after) and a budget, neither
     a reserve nor the computed and first-content limits end the attempt while there is budget: nothing could be won.
     """
-    left = max(_LEAST, remaining - (0.0 if last else max(0.0, reserve)))
+    left = remaining if last else remaining - max(0.0, reserve)
+    if left < _LEAST:
+        left = _LEAST
+    total, by_total = settings.total, "configured"
     if last and left < math.inf:
-        total, by_total = _least((settings.total, "configured"), (left, "budget"))
+        if left < total:
+            total, by_total = left, "budget"
         first, by_first = total, by_total
     else:
-        first_learned, total_learned = (
-            (None, None)
-            if learned is None
-            else learned.limits(tokens, max_tokens, SILENT_LOAD if load is None else load)
-        )
+        first_learned = total_learned = None
+        if learned is not None:
+            first_learned, total_learned = learned.limits(tokens, max_tokens, SILENT_LOAD if load is None else load)
         if total_learned is None:
-            computed = (cold_limit(settings, tokens, max_tokens, load), "computed")
+            computed, by_computed = cold_limit(settings, tokens, max_tokens, load), "computed"
         else:
-            computed = (min(settings.most, max(settings.least, total_learned)), "learned")
-        total, by_total = _least((settings.total, "configured"), computed, (left, "budget"))
-        first, by_first = _least(
-            (settings.first_content, "configured"),
-            (math.inf if first_learned is None else max(_LEAST, first_learned), "learned"),
-            (total, by_total),
-        )
-    idle, by_idle = _least((settings.idle, "configured"), (total, by_total))
+            computed, by_computed = min(settings.most, max(settings.least, total_learned)), "learned"
+        if computed < total:
+            total, by_total = computed, by_computed
+        if left < total:
+            total, by_total = left, "budget"
+        first, by_first = settings.first_content, "configured"
+        if first_learned is not None and first_learned < first:
+            first, by_first = max(_LEAST, first_learned), "learned"
+        if total < first:
+            first, by_first = total, by_total
+    idle, by_idle = settings.idle, "configured"
+    if total < idle:
+        idle, by_idle = total, by_total
     return RequestLimits(min(settings.connect, total), first, idle, total, (by_first, by_idle, by_total))
-
-
-def _least(*ends: tuple[float, str]) -> tuple[float, str]:
-    """The smallest; the first of equals."""
-    found = ends[0]
-    for end in ends[1:]:
-        if end[0] < found[0]:
-            found = end
-    return found

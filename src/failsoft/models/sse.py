@@ -23,21 +23,28 @@ class SseEvent(NamedTuple):
 
 
 class SseParser:
-    """Takes bytes, gives events. Characters and line ends may be split anywhere; comments are skipped."""
+    """Takes bytes, gives events. Characters and line ends may be split anywhere; comments are skipped. `begun`: the
+    first bytes are not the stream's first.
+    """
 
     __slots__ = ("_between", "_buffer", "_cr", "_data", "_decoder", "_event", "_id", "_size", "_start")
 
-    def __init__(self) -> None:
+    def __init__(self, *, begun: bool = False) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._buffer = ""
         self._data: list[str] = []
         self._size = 0
         self._event = "message"
         self._id: str | None = None
-        self._start = True
+        self._start = not begun
         self._cr = False
         self._between = True
         """Whether nothing is pending: the next byte begins an event."""
+
+    @property
+    def between(self) -> bool:
+        """Whether nothing is pending: the next byte begins an event."""
+        return self._between
 
     def payloads(self, chunk: bytes) -> list[bytes] | list[str]:
         """The data of the events that this piece completes; as it came, when there is nothing to it but plain events.

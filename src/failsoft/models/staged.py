@@ -12,11 +12,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from failsoft.kernel.latency import LatencyHistogram
 
 __all__ = ["Staged", "StagedChange", "StagedPolicy"]
+
+_TOGETHER: Final = 64
+"""Successes that are counted together at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +52,8 @@ class Staged:
     """The levels of one route. ``on_change`` is called after the state is consistent; it must not raise or await."""
 
     __slots__ = (
-        "_baseline", "_checked", "_in_row", "_ok_in_row", "_recent", "_since", "baseline", "l1", "l2", "on_change",
-        "policy",
+        "_baseline", "_checked", "_in_row", "_new", "_ok_in_row", "_recent", "_since", "baseline", "l1", "l2",
+        "on_change", "policy",
     )  # fmt: skip
 
     def __init__(self, policy: StagedPolicy, on_change: Callable[[StagedChange], None]) -> None:
@@ -62,6 +65,8 @@ class Staged:
         self._recent = LatencyHistogram(half_life=policy.for_seconds / 15)  # a peak is out of its p99 in time
         self._baseline = LatencyHistogram(half_life=3600.0)
         self._in_row = self._ok_in_row = 0
+        self._new: list[float] = []
+        """Successes that are in no histogram yet."""
         self._since: float | None = None
         self._checked = -math.inf
 
@@ -73,15 +78,14 @@ class Staged:
     def success(self, seconds: float, now: float) -> None:
         """An attempt was served after `seconds`."""
         self._in_row = 0
-        self._recent.record(seconds, now)
+        self._new.append(seconds)
         if self.l1:
             self._ok_in_row += 1
             if self._ok_in_row >= self.policy.successes:
                 self.l1 = False
                 self.on_change(StagedChange("L1", False, now, f"{self._ok_in_row} successes in a row"))
-        self._judge(now)
-        if not self.l1 and not self.l2 and self._since is None:
-            self._baseline.record(seconds, now)
+        if now - self._checked >= 1.0 or len(self._new) >= _TOGETHER:
+            self._judge(now)
 
     def timeout(self, seconds: float, now: float) -> None:
         """An attempt timed out after `seconds`."""
@@ -94,10 +98,17 @@ class Staged:
         self._judge(now)
 
     def _judge(self, now: float) -> None:
+        """Looks at the figures, once a second."""
+        new, self._new = self._new, []
+        self._recent.record_many(new, now)
+        if now - self._checked >= 1.0:
+            self._checked = now
+            self._compare(now)
+        if not self.l1 and not self.l2 and self._since is None:
+            self._baseline.record_many(new, now)
+
+    def _compare(self, now: float) -> None:
         policy = self.policy
-        if now - self._checked < 1.0:
-            return
-        self._checked = now
         if self._baseline.samples < policy.minimum or self._recent.count(now) < policy.minimum / 2:
             return
         self.baseline = self._baseline.quantile(0.99, censored=False)

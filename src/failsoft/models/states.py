@@ -27,13 +27,20 @@ route's own limits come that much before the caller's, so that a route that hang
 class RouteState:
     """What is kept of one route of one alias."""
 
-    __slots__ = ("guard", "index", "load", "route", "staged")
+    __slots__ = ("as_asked", "guard", "headers", "index", "load", "route", "staged", "url")
 
     def __init__(
         self, index: int, route: Route, guard: Guard | None, on_change: Callable[[StagedChange], None]
     ) -> None:
         self.index = index
         self.route = route
+        self.url = route.url
+        self.headers = {"Content-Type": "application/json", **route.headers}
+        """What every request to it has."""
+        if route.api_key is not None:
+            self.headers["Authorization"] = f"Bearer {route.api_key}"
+        self.as_asked = route.model is not None and route.system is None and route.max_input_tokens is None
+        """Whether prompts go out as they were estimated: only such can correct the estimate."""
         self.guard = guard
         self.staged = Staged(route.staged, on_change)
         self.load = InFlightLoad(route.capacity)
@@ -52,6 +59,8 @@ class RouteState:
         known; how long the whole does only of an answer that comes in one piece (`whole`).
         """
         first, idle, total = limits.which
+        if total != "budget" and first != "budget" and idle != "budget":
+            return ()
         latency = None if self.guard is None else self.guard.latency.healthy_p95
         enough = self.route.usual if latency is None else 1.5 * latency
         found = []

@@ -7,24 +7,22 @@ a good answer goes to the client as it came.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from failsoft.base.errors import CallTimeout, TotalTimeout
-from failsoft.base.transport import HttpResponse
 from failsoft.models.asking import body_for
-from failsoft.models.assembly import Assembler
 from failsoft.models.calls import CallRecord
 from failsoft.models.chat_request import ChatRequest
 from failsoft.models.failures import classifier, read_answer
 from failsoft.models.limits import RequestLimits
 from failsoft.models.states import RouteState
-from failsoft.models.upstream import refused, request_for, streamed
+from failsoft.models.upstream import assembled, refused, request_for
 
 if TYPE_CHECKING:
     from failsoft.models.gateway import Gateway
 
-__all__ = ["ask_whole", "guarded_whole"]
+__all__ = ["WholeCall", "ask_whole"]
 
 T = TypeVar("T")
 
@@ -36,85 +34,97 @@ async def ask_whole(
     gateway: Gateway, chosen: RouteState, request: ChatRequest, limits: RequestLimits, record: CallRecord
 ) -> dict[str, Any]:
     """The ``chat.completion`` of a route that does not stream; its body, as it came, is left in ``record.raw``."""
-    route = chosen.route
-    body = body_for(route, request, gateway.tokens, stream=False)
-
-    async def read(response: HttpResponse) -> dict[str, Any]:
-        record.raw = None
-        if "text/event-stream" in response.headers.get("content-type", "").lower():  # it streams all the same
-            assembler = Assembler(request.n)
-            async for piece in streamed(response, request.n):
-                for chunk in piece:
-                    assembler.feed(chunk)
-            return assembler.result()
-        raw = await response.read(_MAX_ANSWER)
-        record.back()
-        answer = read_answer(raw, downstream=route.downstream)
-        record.raw = raw
-        return answer
-
-    answer = await guarded_whole(gateway, chosen, limits, record, route.url, body, read)
+    body = body_for(chosen.route, request, gateway.tokens, stream=False)
+    call = WholeCall(gateway, chosen, limits, record, body, read_answer, n=request.n)
+    answer = await call.under_guard()
     usage = answer.get("usage")
-    # only a prompt that went out as it was estimated can correct the estimate
-    if usage.__class__ is dict and route.model is not None and route.system is None and route.max_input_tokens is None:
-        assert isinstance(usage, dict)
-        gateway.tokens.observe(route.model, record.tokens, usage.get("prompt_tokens"))
+    if type(usage) is dict and chosen.as_asked:
+        gateway.tokens.observe(chosen.route.model or "", record.tokens, usage.get("prompt_tokens"))
     return answer
 
 
-async def guarded_whole(
-    gateway: Gateway,
-    chosen: RouteState,
-    limits: RequestLimits,
-    record: CallRecord,
-    url: str,
-    body: bytes,
-    read: Callable[[HttpResponse], Awaitable[T]],
-) -> T:
-    """What `read` makes of the response, under the route's guard; raises the mapped error of anything but a success."""
-    route, guard = chosen.route, chosen.guard
-    assert guard is not None
-    loop = asyncio.get_running_loop()
-    began = started = loop.time()
+class WholeCall(Generic[T]):
+    """One call at one route. `read` makes the answer of a body, or raises; with `n` (choices asked for) the upstream
+    may stream all the same. `url` is where chat completions are asked for, unless it is given.
+    """
 
-    waiting = True
+    __slots__ = (
+        "_began", "_body", "_chosen", "_gateway", "_limits", "_most", "_n", "_read", "_record", "_started", "_url",
+        "_waiting",
+    )  # fmt: skip
 
-    async def attempt() -> T:
-        nonlocal started, waiting
-        started = loop.time()
-        if waiting:
-            record.queued(started - began)
-            waiting = False
+    def __init__(
+        self,
+        gateway: Gateway,
+        chosen: RouteState,
+        limits: RequestLimits,
+        record: CallRecord,
+        body: bytes,
+        read: Callable[[bytes, str], T],
+        *,
+        n: int = 0,
+        url: str | None = None,
+        most: int = _MAX_ANSWER,
+    ) -> None:
+        self._gateway = gateway
+        self._chosen = chosen
+        self._limits = limits
+        self._record = record
+        self._body = body
+        self._read = read
+        self._n = n
+        self._url = url
+        self._most = most
+        self._began = self._started = 0.0
+        self._waiting = True
+
+    async def under_guard(self) -> T:
+        """The answer; raises the mapped error of anything but a success."""
+        chosen, limits, record = self._chosen, self._limits, self._record
+        guard = chosen.guard
+        assert guard is not None
+        loop = asyncio.get_running_loop()
+        self._began = self._started = loop.time()
+        chosen.load.started()
+        try:
+            found = await guard.call(
+                self._attempt, timeout=limits.total, lent="total" in limits.lent, classify=classifier
+            )
+        except CallTimeout as error:
+            if record.queue > limits.total / 2:  # it hardly came to an attempt
+                raise
+            raise TotalTimeout(f"{guard.name}: no answer in time", downstream=guard.name) from error
+        finally:
+            chosen.load.ended()
+            if self._waiting:
+                record.queued(loop.time() - self._began)
+        now = loop.time()
+        record.first, record.decode = now - self._started, 0.0
+        chosen.staged.success(now - self._started, now)
+        return found
+
+    async def _attempt(self) -> T:
+        record = self._record
+        self._started = now = asyncio.get_running_loop().time()
+        if self._waiting:
+            self._waiting = False
+            record.queued(now - self._began)
         record.attempts += 1
+        record.raw = None
         sent = request_for(
-            route,
-            body,
-            stream=False,
-            request_id=record.request_id,
-            total=limits.total,
-            connect=route.limits.connect,
-            url=url,
+            self._chosen, self._body, self._limits, stream=False, request_id=record.request_id, now=now, url=self._url
         )
+        gateway, downstream = self._gateway, sent.downstream
         record.away()
         async with gateway.transport.send(sent) as response:
             if response.status >= 300:
-                raise await refused(response, route.downstream, gateway.sources.wall())
-            found = await read(response)
+                raise await refused(response, downstream, gateway.sources.wall())
+            if self._n and "text/event-stream" in response.headers.get("content-type", "").lower():
+                found: Any = await assembled(response, self._n)
+                record.back()
+                return found  # type: ignore[no-any-return] # what is read otherwise is such an answer, too
+            raw = await response.read(self._most)
         record.back()
-        return found
-
-    chosen.load.started()
-    try:
-        found = await guard.call(attempt, timeout=limits.total, lent="total" in limits.lent, classify=classifier)
-    except CallTimeout as error:
-        if record.queue > limits.total / 2:  # it hardly came to an attempt
-            raise
-        raise TotalTimeout(f"{guard.name}: no answer in time", downstream=guard.name) from error
-    finally:
-        chosen.load.ended()
-        if waiting:
-            record.queued(loop.time() - began)
-    now = loop.time()
-    record.first, record.decode = now - started, 0.0
-    chosen.staged.success(now - started, now)
-    return found
+        answer = self._read(raw, downstream)
+        record.raw = raw
+        return answer

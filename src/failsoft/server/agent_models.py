@@ -24,6 +24,7 @@ from failsoft.kernel.deadline import remaining
 from failsoft.models.calls import CallRecord
 from failsoft.models.chat_request import ChatRequest
 from failsoft.models.chunks import Chunk, read_chunk
+from failsoft.models.pieces import Piece
 from failsoft.models.tokens import raw_count
 from failsoft.runs.handle import RunHandle
 from failsoft.runs.result import RunRequest, RunResult
@@ -114,7 +115,7 @@ class AgentModels:
             "failsoft": facts,
         }
 
-    async def stream(self, request: ChatRequest, record: CallRecord) -> AsyncGenerator[list[Chunk], None]:
+    async def stream(self, request: ChatRequest, record: CallRecord) -> AsyncGenerator[Piece, None]:
         """The answer in chunks, as it is made when its run says it while it is made. Raises what made its run fail."""
         handle = self._start(request, record)
 
@@ -128,11 +129,13 @@ class AgentModels:
                 if event.kind == "text.delta" and isinstance(event.data, Mapping):
                     text = str(event.data.get("text") or "")
                     if not said:
-                        yield [chunk({"role": "assistant", "content": ""}, failsoft={"run_id": handle.run_id})]
+                        yield Piece.of(
+                            [chunk({"role": "assistant", "content": ""}, failsoft={"run_id": handle.run_id})]
+                        )
                         record.first = asyncio.get_running_loop().time() - record.began
                     if text:
                         said.append(text)
-                        yield [chunk({"content": piece}) for piece in pieces(text)]
+                        yield Piece.of([chunk({"content": piece}) for piece in pieces(text)])
                 elif event.kind == f"run.{RunState.WAITING_APPROVAL}":
                     break
             text, facts = self._told(handle, record)
@@ -144,7 +147,7 @@ class AgentModels:
             last.append(chunk({}, "stop", failsoft=facts))
             if request.include_usage:
                 last.append(self._chunk(handle, request, {"choices": [], "usage": record.usage}))
-            yield last
+            yield Piece.of(last)
         finally:
             self._left(handle)
 

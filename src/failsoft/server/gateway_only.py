@@ -79,4 +79,4 @@ class _Rest:
             body = downstreams_view(self._kernel)
         else:
             status, body = 404, error_body("not_found", "not_found", "no such path")
-        await send_body(send, status, _encode(body), [])
+        await send_body(send, status, _encode(body))

@@ -22,8 +22,6 @@ else:
 
 __all__ = ["Link", "link_of", "linked_protocol"]
 
-Headers = list[tuple[bytes, bytes]]
-
 _KEY: Final = "failsoft.connection"
 
 
@@ -92,20 +90,21 @@ class Link:
         if self.paused:
             await self._protocol.flow.drain()
 
-    def respond(self, status: int, headers: Headers, body: bytes) -> None:
-        """A whole response. Headers are taken as they are: names in lower case, values without line breaks."""
-        headers.append((b"content-length", b"%d" % len(body)))
-        self._begin(status, headers, body)
+    def respond(self, status: int, head: bytes, body: bytes, *, close: bool = False) -> None:
+        """A whole response. `head` has header lines, each with its line end; `close`: it is the connection's last."""
+        if close:
+            self._cycle.keep_alive = False
+        self._begin(status, b"%bcontent-length: %d\r\n" % (head, len(body)), body)
         self._end()
 
-    def begin(self, status: int, headers: Headers) -> None:
+    def begin(self, status: int, head: bytes) -> None:
         """The head of a response that comes in pieces."""
         if self._cycle.scope["http_version"] == "1.1":
-            headers.append((b"transfer-encoding", b"chunked"))
+            head += b"transfer-encoding: chunked\r\n"
             self._cycle.chunked_encoding = True
         else:  # its end is the connection's
             self._cycle.keep_alive = False
-        self._begin(status, headers, b"")
+        self._begin(status, head, b"")
 
     def write(self, piece: bytes) -> None:
         """A piece of it; pair with :meth:`drained`."""
@@ -124,24 +123,16 @@ class Link:
             cycle.transport.write(piece)
             self._end()
 
-    def _begin(self, status: int, headers: Headers, body: bytes) -> None:
+    def _begin(self, status: int, head: bytes, body: bytes) -> None:
         cycle = self._cycle
         cycle.response_started = True
         cycle.waiting_for_100_continue = False
         if cycle.disconnected:
             return
-        parts = [STATUS_LINE[status]]
-        for name, value in cycle.default_headers:
-            parts += (name, b": ", value, b"\r\n")
-        for name, value in headers:
-            if name == b"connection":  # only ever to close it
-                cycle.keep_alive = False
-            else:
-                parts += (name, b": ", value, b"\r\n")
+        usual = b"".join([b"%b: %b\r\n" % one for one in cycle.default_headers])
         if not cycle.keep_alive:
-            parts.append(b"connection: close\r\n")
-        parts += (b"\r\n", body)
-        cycle.transport.write(b"".join(parts))
+            usual += b"connection: close\r\n"
+        cycle.transport.write(b"%b%b%b\r\n%b" % (STATUS_LINE[status], usual, head, body))
 
     def _end(self) -> None:
         cycle = self._cycle

@@ -8,7 +8,7 @@ gateway may be one of theirs (:mod:`~failsoft.server.agent_models`).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -22,7 +22,7 @@ from failsoft.server.call_budget import sound_id
 from failsoft.server.call_log import CallLog
 from failsoft.server.call_metrics import CallMetrics
 from failsoft.server.openai_call import Call, ChatCall, EmbeddingCall
-from failsoft.server.plain import ASGIApp, Headers, Receive, Scope, Send, send_body, send_error
+from failsoft.server.plain import ASGIApp, Receive, Scope, Send, send_body, send_error
 from failsoft.telemetry.exposition import CONTENT_TYPE
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class OpenAIApi:
         self._names = frozenset(gateway.aliases)
         self._id_head = f"req_{self.sources.rng.getrandbits(64):016x}"
         self._id_count = 0
-        self._paths: dict[str, tuple[str, Callable[[Scope, Receive, Send], Any]]] = {
+        self._paths: dict[str, tuple[str, Callable[[Scope, Receive, Send], Awaitable[None]]]] = {
             "/v1/chat/completions": ("POST", self._chat),
             "/v1/embeddings": ("POST", self._embeddings),
             "/v1/models": ("GET", self._models),
@@ -79,7 +79,7 @@ class OpenAIApi:
             found = self._paths.get(scope["path"])
             if found is not None:
                 if scope["method"] == found[0]:
-                    await found[1](scope, receive, send)
+                    await found[1](scope, receive, send)  # for calls, their own coroutine: one less on every step
                 else:
                     await self._wrong_method(scope, send, found[0])
                 return
@@ -102,9 +102,9 @@ class OpenAIApi:
         self._id_count += 1
         return f"{self._id_head}{self._id_count:08x}"
 
-    def _identity(self, headers: Mapping[bytes, bytes]) -> Headers:
+    def _identity(self, headers: Mapping[bytes, bytes]) -> bytes:
         """The request's id, the client's own when it is a sound one."""
-        return [(b"x-request-id", (sound_id(headers) or self.new_id()).encode())]
+        return b"x-request-id: %b\r\n" % (sound_id(headers) or self.new_id()).encode()
 
     def serves(self, model: str) -> bool:
         """Whether `model` is the name of something that answers here."""
@@ -117,11 +117,11 @@ class OpenAIApi:
 
     # --- routes ------------------------------------------------------------------------------------------------------
 
-    async def _chat(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await ChatCall(self, scope, receive, send).serve()
+    def _chat(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        return ChatCall(self, scope, receive, send).serve()
 
-    async def _embeddings(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await EmbeddingCall(self, scope, receive, send).serve()
+    def _embeddings(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        return EmbeddingCall(self, scope, receive, send).serve()
 
     async def _models(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._answer(scope, send, self._listed)
@@ -166,7 +166,7 @@ class OpenAIApi:
     async def _scrape(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.metrics.in_flight = len(self.calls)
         page = self.metrics.page(self.gateway.kernel, self.ring, log_dropped=self.log.dropped)
-        await send_body(send, 200, page, [], CONTENT_TYPE)
+        await send_body(send, 200, page, kind=CONTENT_TYPE)
 
     async def _wrong_method(self, scope: Scope, send: Send, right: str) -> None:
         body = _encode(
@@ -179,7 +179,8 @@ class OpenAIApi:
                 }
             }
         )
-        await send_body(send, 405, body, [(b"allow", right.encode()), *self._identity(dict(scope["headers"]))])
+        identity = self._identity(dict(scope["headers"]))
+        await send_body(send, 405, body, b"allow: %b\r\n" % right.encode() + identity)
 
     # --- the end -----------------------------------------------------------------------------------------------------
 

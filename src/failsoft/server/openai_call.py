@@ -27,13 +27,14 @@ from failsoft.models.calls import CallRecord
 from failsoft.models.chat_request import ChatRequest, decode_request
 from failsoft.models.chunks import FINISH, Chunk
 from failsoft.models.embeddings import EmbeddingRequest, decode_embedding_request, embed
+from failsoft.models.pieces import Piece, Run, framed
 from failsoft.models.wire import DONE_EVENT, error_event
 from failsoft.server.auth import Caller
 from failsoft.server.call_budget import budget_of, sound_id
 from failsoft.server.call_log import CallLine
 from failsoft.server.link import link_of
 from failsoft.server.outlet import Outlet
-from failsoft.server.plain import Headers, Receive, Scope, Send, read_body, send_body, send_error
+from failsoft.server.plain import Receive, Scope, Send, body_at_hand, read_body, send_body, send_error
 from failsoft.server.refusals import ShuttingDown
 
 if TYPE_CHECKING:
@@ -47,11 +48,15 @@ _encode = msgspec.json.Encoder().encode
 _GONE: Final = 499
 _UNSAFE: Final = re.compile(rb"[^\x21-\x7e]")
 
-_STREAM_HEADERS: Final[Headers] = [
-    (b"content-type", b"text/event-stream; charset=utf-8"),
-    (b"cache-control", b"no-cache, no-transform"),
-    (b"x-accel-buffering", b"no"),
-]
+_STREAM_HEAD: Final = (
+    b"content-type: text/event-stream; charset=utf-8\r\ncache-control: no-cache, no-transform\r\n"
+    b"x-accel-buffering: no\r\n"
+)  # fmt: skip
+_HEAD: Final = (
+    b"x-request-id: %b\r\nx-failsoft-attempts: %d\r\nx-failsoft-cache: %b\r\nx-failsoft-overhead-ms: %.3f\r\n"
+    b"x-llm-duration: %.3f\r\nx-llm-reason: %b\r\n%b"
+)
+_NO_USAGE: Final[dict[str, Any]] = {}
 
 
 class Call:
@@ -88,11 +93,24 @@ class Call:
     async def serve(self) -> None:
         """Answers, whatever happens."""
         self.task = asyncio.current_task()
-        api = self.api
+        api, link = self.api, self.link
         api.calls.add(self)
         try:
             try:
-                await self._serve()
+                headers = self._enter()
+                limit = api.settings.max_body
+                body = body_at_hand(headers, limit, link)
+                if body is None:
+                    body = await read_body(
+                        self.receive, headers, limit=limit, within=api.settings.body_timeout, link=link
+                    )
+                request, record = self._accept(body)
+                # No alarm of its own: what is waited for (guards, shared calls, pauses) ends at the scope's deadline.
+                token = current.set(CallScope(self.until, tenant=record.tenant))
+                try:
+                    await self._answer(request, record)
+                finally:
+                    current.reset(token)
             except CancelledError:
                 if self.ended_by is None:
                     raise
@@ -105,8 +123,8 @@ class Call:
                 _log.exception("request %s failed inside the gateway", self.request_id)
                 await self._refuse(InternalError("something went wrong on our side; it has been logged"))
         finally:
-            if self.link is not None:
-                self.link.unwatch()
+            if link is not None:
+                link.unwatch()
             elif self.watcher is not None:
                 self.watcher.cancel()
             api.calls.discard(self)
@@ -116,15 +134,15 @@ class Call:
                 self.caller.leave()
             self._told()
 
-    async def _serve(self) -> None:
+    def _enter(self) -> dict[bytes, bytes]:
+        """Who calls, within which limits and until when; gives the headers."""
         api = self.api
         settings = api.settings
-        loop = asyncio.get_running_loop()
-        self.began = began = loop.time()
+        self.began = began = asyncio.get_running_loop().time()
         headers = dict(self.scope["headers"])
         self.request_id = sound_id(headers) or api.new_id()
         self.caller = caller = api.ring.caller(headers)
-        budget = budget_of(
+        self.until = began + budget_of(
             headers,
             self.scope["query_string"],
             default=settings.budget,
@@ -133,29 +151,27 @@ class Call:
         )
         caller.enter(began)
         self.entered = True
-        body = await read_body(
-            self.receive, headers, limit=settings.max_body, within=settings.body_timeout, link=self.link
-        )
-        request = self._decoded(body, settings.max_body)
+        return headers
+
+    def _accept(self, body: bytes) -> tuple[Any, CallRecord]:
+        """What is wanted, if the caller may have it and there is time for it."""
+        api, caller = self.api, self.caller
+        assert caller is not None
+        request = self._decoded(body, api.settings.max_body)
         model = request.model
         caller.check(model)
         if not api.serves(model):
             api.gateway.alias(model)  # says which there are
-        self.until = until = began + budget
-        if loop.time() >= until:
+        loop = asyncio.get_running_loop()
+        if loop.time() >= self.until:
             raise DeadlineExceeded("the budget was spent before the request could be read")
         if self.link is not None:
             self.link.watch(self._gone)
         else:
             self.watcher = loop.create_task(self._watched(), name="watch-client")
-        self.record = record = CallRecord(model, self.request_id, caller.tenant, request.stream, began)
+        self.record = record = CallRecord(model, self.request_id, caller.tenant, request.stream, self.began)
         record.mark = self.mark
-        # No alarm of its own: whatever is waited for below (guards, shared calls, pauses) ends at the scope's deadline.
-        token = current.set(CallScope(until, tenant=caller.tenant))
-        try:
-            await self._answer(request, record)
-        finally:
-            current.reset(token)
+        return request, record
 
     def _decoded(self, body: bytes, limit: int) -> Any:
         raise NotImplementedError
@@ -215,35 +231,35 @@ class Call:
             await outlet.end(error_event(error, code=code))
             return
         self.done = True
-        headers = self._headers()
+        head = self._head()
         if not error.retryable and error.status >= 500:
-            headers.append((b"x-should-retry", b"false"))  # the SDKs obey it
-        await send_error(self.send, error, headers, code=code, link=self.link)
+            head += b"x-should-retry: false\r\n"  # the SDKs obey it
+        await send_error(self.send, error, head, code=code, link=self.link)
 
-    def _headers(self) -> Headers:
-        """What is known now, as headers."""
-        headers: Headers = [(b"x-request-id", self.request_id.encode())]
+    def _head(self) -> bytes:
+        """What is known now, as header lines."""
         record = self.record
         if record is None:
-            return headers
+            return b"x-request-id: %b\r\n" % self.request_id.encode()
         record.away()
         ended = record.ended
         if ended is None:
             ended = asyncio.get_running_loop().time()
-        headers += (
-            (b"x-failsoft-attempts", b"%d" % record.attempts),
-            (b"x-failsoft-cache", record.cache.encode()),
-            (b"x-failsoft-overhead-ms", b"%.3f" % ((record.own or 0.0) * 1000)),
-            (b"x-llm-duration", b"%.3f" % (ended - record.began)),
-            (b"x-llm-reason", record.reason().encode()),
-            _limits_header(record.limits, record.fired),
+        head = _HEAD % (
+            self.request_id.encode(),
+            record.attempts,
+            record.cache.encode(),
+            (record.own or 0.0) * 1000,
+            ended - record.began,
+            record.reason().encode(),
+            _limits_line(record.limits, record.fired),
         )
         if record.route is not None:
-            headers += _route_headers(record.route, record.degraded)
+            head += _route_lines(record.route, record.degraded)
         if record.tried:
             told = b",".join(_safe(one.route) + b"=" + _safe(one.reading) for one in record.tried)
-            headers.append((b"x-failsoft-fallbacks", told))
-        return headers
+            head += b"x-failsoft-fallbacks: %b\r\n" % told
+        return head
 
     # --- what is left of it ------------------------------------------------------------------------------------------
 
@@ -263,40 +279,47 @@ class Call:
 
     def _line(self, now: float, record: CallRecord | None) -> CallLine:
         caller = self.caller
-        line = CallLine(
-            round(self.api.sources.wall(), 3),
+        name, tenant = (None, None) if caller is None else (caller.name, caller.tenant)
+        ts, ms = int(self.api.sources.wall() * 1000) / 1000, int((now - self.began) * 1000)
+        remaining = budget = None
+        if self.until < math.inf:
+            remaining, budget = int((self.until - now) * 1000), int((self.until - self.began) * 1000)
+        if record is None:
+            return CallLine(
+                ts, self.request_id, self.operation, self.status, ms, name, tenant, code=self.code,
+                budget_ms=budget, remaining_ms=remaining,
+            )  # fmt: skip
+        first, decode, own, usage = record.first, record.decode, record.own, record.usage or _NO_USAGE
+        return CallLine(
+            ts,
             self.request_id,
             self.operation,
             self.status,
-            int((now - self.began) * 1000),
-            None if caller is None else caller.name,
-            None if caller is None else caller.tenant,
-            code=self.code,
+            ms,
+            name,
+            tenant,
+            record.alias,
+            record.route,
+            record.model,
+            record.stream,
+            record.attempts,
+            [f"{one.route}={one.reading}" for one in record.tried] if record.tried else [],
+            self.code,
+            record.fired,
+            record.limits,
+            budget,
+            remaining,
+            int(record.queue * 1000),
+            None if first is None else int(first * 1000),
+            None if decode is None else int(decode * 1000),
+            None if own is None else int(own * 1_000_000),
+            record.cache,
+            record.degraded,
+            record.seam,
+            record.finish,
+            _count(usage.get("prompt_tokens")),
+            _count(usage.get("completion_tokens")),
         )
-        if self.until < math.inf:
-            line.remaining_ms = int((self.until - now) * 1000)
-            line.budget_ms = int((self.until - self.began) * 1000)
-        if record is None:
-            return line
-        line.alias, line.route, line.model = record.alias, record.route, record.model
-        line.stream, line.attempts, line.cache = record.stream, record.attempts, record.cache
-        line.limits, line.fired, line.finish = record.limits, record.fired, record.finish
-        line.degraded, line.seam = record.degraded, record.seam
-        if record.queue:
-            line.queue_ms = int(record.queue * 1000)
-        if record.tried:
-            line.fallbacks = [f"{one.route}={one.reading}" for one in record.tried]
-        if record.first is not None:
-            line.first_ms = int(record.first * 1000)
-        if record.decode is not None:
-            line.decode_ms = int(record.decode * 1000)
-        if record.own is not None:
-            line.own_us = int(record.own * 1_000_000)
-        usage = record.usage
-        if usage is not None:
-            line.input_tokens = _count(usage.get("prompt_tokens"))
-            line.output_tokens = _count(usage.get("completion_tokens"))
-        return line
 
 
 class ChatCall(Call):
@@ -314,14 +337,14 @@ class ChatCall(Call):
         if raw is None or record.cache == "stale":
             raw = _encode(answer)
         self.done = True
-        await send_body(self.send, 200, raw, self._headers(), link=self.link)
+        await send_body(self.send, 200, raw, self._head(), link=self.link)
 
     async def _streamed(self, request: ChatRequest, record: CallRecord) -> None:
         answerer = self.api.answerer(request.model)
         alias = answerer.alias(request.model)
         outlet = self.outlet = Outlet(
             self.send,
-            self._stream_headers,
+            self._stream_head,
             self._not_reading,
             link=self.link,
             commit_after=alias.commit_after,
@@ -330,31 +353,29 @@ class ChatCall(Call):
         )
         async with outlet, aclosing(answerer.stream(request, record)) as pieces:
             async for piece in pieces:
-                body, finished = _events(piece, record, facts=outlet.early or record.seam)
-                await outlet.write(body)
+                finished = piece.kinds & FINISH
+                await outlet.write(
+                    _with_facts(piece, record) if finished and (outlet.early or record.seam) else piece.raw
+                )
                 if finished:
                     self.done = True  # it may close without waiting for the last line
             self.done = True
             await outlet.end(DONE_EVENT)
 
-    def _stream_headers(self) -> Headers:
-        return [*_STREAM_HEADERS, *self._headers()]
+    def _stream_head(self) -> bytes:
+        return _STREAM_HEAD + self._head()
 
 
-def _events(piece: list[Chunk], record: CallRecord, *, facts: bool) -> tuple[bytes, bool]:
-    """A piece of the stream as it goes out, and whether it has a reason for the end."""
-    finished = False
-    raws = []
-    for chunk in piece:
-        raw = chunk.raw
-        if chunk.kinds & FINISH:
-            finished = True
-            if facts and chunk.data is not None:
-                raw = _encode({**chunk.data, "failsoft": record.facts()})
-        if b"\n" in raw:
-            raw = raw.replace(b"\n", b"\ndata: ")
-        raws.append(raw)
-    return b"data: " + b"\n\ndata: ".join(raws) + b"\n\n", finished
+def _with_facts(piece: Piece, record: CallRecord) -> bytes:
+    """A piece with a reason for the end as it goes out when there is more to say than the headers could."""
+    items: list[Chunk | Run] = []
+    for item in piece.items:
+        if isinstance(item, Chunk) and item.kinds & FINISH:
+            assert item.data is not None
+            items.append(item._replace(raw=_encode({**item.data, "failsoft": record.facts()})))
+        else:
+            items.append(item)
+    return framed(items)
 
 
 class EmbeddingCall(Call):
@@ -368,7 +389,7 @@ class EmbeddingCall(Call):
     async def _answer(self, request: EmbeddingRequest, record: CallRecord) -> None:
         body = await embed(self.api.gateway, request, record)
         self.done = True
-        await send_body(self.send, 200, body, self._headers(), link=self.link)
+        await send_body(self.send, 200, body, self._head(), link=self.link)
 
 
 def _safe(name: str) -> bytes:
@@ -376,14 +397,14 @@ def _safe(name: str) -> bytes:
 
 
 @lru_cache(maxsize=1024)
-def _route_headers(route: str, degraded: bool) -> tuple[tuple[bytes, bytes], tuple[bytes, bytes]]:
-    return (b"x-failsoft-route", _safe(route)), (b"x-failsoft-degraded", b"true" if degraded else b"false")
+def _route_lines(route: str, degraded: bool) -> bytes:
+    return b"x-failsoft-route: %b\r\nx-failsoft-degraded: %b\r\n" % (_safe(route), b"true" if degraded else b"false")
 
 
 @lru_cache(maxsize=1024)
-def _limits_header(limits: tuple[str, str, str] | None, fired: str | None) -> tuple[bytes, bytes]:
+def _limits_line(limits: tuple[str, str, str] | None, fired: str | None) -> bytes:
     first, idle, total = limits or ("none", "none", "none")
-    return b"x-failsoft-limits", f"first={first},idle={idle},total={total},fired={fired or 'none'}".encode()
+    return f"x-failsoft-limits: first={first},idle={idle},total={total},fired={fired or 'none'}\r\n".encode()
 
 
 def _count(tokens: Any) -> int | None:

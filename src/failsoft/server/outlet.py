@@ -13,23 +13,23 @@ from collections.abc import Callable
 
 from failsoft.models.wire import HEARTBEAT
 from failsoft.server.link import Link
-from failsoft.server.plain import Headers, Send
+from failsoft.server.plain import Send, as_headers
 
 __all__ = ["Outlet"]
 
 
 class Outlet:
-    """Use it in ``async with``; ``headers`` is called when they go out, ``unread`` when the client does not read."""
+    """Use it in ``async with``; ``head`` gives the header lines, ``unread`` is called when the client does not read."""
 
     __slots__ = (
-        "_commit_after", "_every", "_headers", "_last", "_link", "_loop", "_send", "_task", "_timer", "_unread",
+        "_commit_after", "_every", "_head", "_last", "_link", "_loop", "_send", "_task", "_timer", "_unread",
         "_wait", "blocked", "early", "opened",
     )  # fmt: skip
 
     def __init__(
         self,
         send: Send,
-        headers: Callable[[], Headers],
+        head: Callable[[], bytes],
         unread: Callable[[], None],
         *,
         link: Link | None,
@@ -38,7 +38,7 @@ class Outlet:
         wait: float,
     ) -> None:
         self._send = send
-        self._headers = headers
+        self._head = head
         self._unread = unread
         self._link = link
         self._commit_after = commit_after
@@ -64,13 +64,24 @@ class Outlet:
 
     async def write(self, body: bytes) -> None:
         """Sends whole events; waits while the client does not read."""
-        if self._task is not None and not self._task.done():
+        task = self._task
+        if task is not None and not task.done():
             self.blocked = True
-            await self._task
+            await task
         if not self.opened:
             await self._open()
         self._last = self._loop.time()
-        await self._put(body)
+        link = self._link
+        if link is None:
+            self.blocked = True
+            await self._send({"type": "http.response.body", "body": body, "more_body": True})
+        else:
+            link.write(body)
+            if not link.paused:
+                return
+            self.blocked = True
+            await link.drained()
+        self.blocked = False
 
     async def end(self, body: bytes) -> None:
         """Sends the last events and ends the response."""
@@ -87,22 +98,9 @@ class Outlet:
     async def _open(self) -> None:
         self.opened = True
         if self._link is not None:
-            self._link.begin(200, self._headers())
+            self._link.begin(200, self._head())
             return
-        await self._send({"type": "http.response.start", "status": 200, "headers": self._headers()})
-
-    async def _put(self, body: bytes) -> None:
-        link = self._link
-        if link is None:
-            self.blocked = True
-            await self._send({"type": "http.response.body", "body": body, "more_body": True})
-            self.blocked = False
-            return
-        link.write(body)
-        if link.paused:
-            self.blocked = True
-            await link.drained()
-            self.blocked = False
+        await self._send({"type": "http.response.start", "status": 200, "headers": as_headers(self._head())})
 
     def _due(self) -> None:
         """Looks, now and then, whether there was silence; a stream that flows pays one timer for it."""

@@ -20,7 +20,8 @@ __all__ = [
     "Receive",
     "Scope",
     "Send",
-    "error_headers",
+    "as_headers",
+    "body_at_hand",
     "read_body",
     "send_body",
     "send_error",
@@ -36,6 +37,16 @@ Headers = list[tuple[bytes, bytes]]
 _DISCARDED_BYTES: Final = 4 << 20
 _DISCARDED_SECONDS: Final = 1.0
 """How much of a body that is too large is read and thrown away, so that its sender gets to see the answer."""
+
+
+def body_at_hand(headers: Mapping[bytes, bytes], limit: int, link: Link | None) -> bytes | None:
+    """The request's whole body, if it has arrived with its head and fits; then it is taken."""
+    if link is None or not link.body_is_here or link.disconnected:
+        return None
+    declared = headers.get(b"content-length")
+    if declared is None or not declared.isdigit() or int(declared) > limit:
+        return None
+    return link.take_body()
 
 
 async def read_body(
@@ -99,35 +110,43 @@ async def send_body(
     send: Send,
     status: int,
     body: bytes,
-    headers: Headers,
+    head: bytes = b"",
     kind: bytes = b"application/json",
     *,
     link: Link | None = None,
+    close: bool = False,
 ) -> None:
-    """A whole response, over its link when there is one."""
-    headers.append((b"content-type", kind))
+    """A whole response, over its link when there is one. `head` has header lines, each with its line end; `close`: it
+    is the connection's last.
+    """
+    head = b"%bcontent-type: %b\r\n" % (head, kind)
     if link is not None:
         if link.paused:
             await link.drained()
-        link.respond(status, headers, body)
+        link.respond(status, head, body, close=close)
         return
+    headers = as_headers(head)
     headers.append((b"content-length", b"%d" % len(body)))
+    if close:
+        headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body, "more_body": False})
 
 
-def error_headers(error: FailsoftError) -> Headers:
-    """What an error's response says in its headers: when to come back, and whether the connection is over."""
-    headers: Headers = []
-    if error.retry_after is not None and math.isfinite(error.retry_after):
-        headers.append((b"retry-after", b"%d" % max(1, math.ceil(error.retry_after))))
-    if isinstance(error, BodyTooLarge | RequestTimeout):
-        headers.append((b"connection", b"close"))  # the rest of the body is not read
-    return headers
+def as_headers(head: bytes) -> Headers:
+    """Header lines as ASGI has them."""
+    found = []
+    for line in head.split(b"\r\n")[:-1]:
+        name, _, value = line.partition(b": ")
+        found.append((name, value))
+    return found
 
 
 async def send_error(
-    send: Send, error: FailsoftError, headers: Headers, *, code: str | None = None, link: Link | None = None
+    send: Send, error: FailsoftError, head: bytes, *, code: str | None = None, link: Link | None = None
 ) -> None:
-    """An error in OpenAI's shape."""
-    await send_body(send, error.status, error_body(error, code=code), headers + error_headers(error), link=link)
+    """An error in OpenAI's shape, which says when to come back, and whether the connection is over."""
+    if error.retry_after is not None and math.isfinite(error.retry_after):
+        head += b"retry-after: %d\r\n" % max(1, math.ceil(error.retry_after))
+    close = isinstance(error, BodyTooLarge | RequestTimeout)  # the rest of the body is not read
+    await send_body(send, error.status, error_body(error, code=code), head, link=link, close=close)

@@ -6,12 +6,13 @@ import asyncio
 import errno
 import socket
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from functools import lru_cache, partial
 from typing import Any, Final
 
 import aiohttp
+from multidict import CIMultiDictProxy
 
 from failsoft.base.addresses import AddressRule
 from failsoft.base.errors import AddressRefused, DownstreamUnavailable, MalformedResult, StreamCut
@@ -68,43 +69,110 @@ def _allowed_socket(rule: AddressRule, info: tuple[Any, ...]) -> socket.socket:
     return socket.socket(family, kind, protocol)
 
 
-class _Response:
-    """An aiohttp response as the port sees it."""
+class _Headers(Mapping[str, str]):
+    """aiohttp's headers as the port has them; looked at when somebody asks."""
 
-    __slots__ = ("_response", "headers")
+    __slots__ = ("_found",)
+
+    def __init__(self, found: CIMultiDictProxy[str]) -> None:
+        self._found = found
+
+    def __getitem__(self, name: str) -> str:
+        found = self._found.getall(name)
+        return found[0] if len(found) == 1 else ", ".join(found)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys(name.lower() for name in self._found))
+
+    def __len__(self) -> int:
+        return len({name.lower() for name in self._found})
+
+
+class _Response:
+    """An aiohttp response as the port sees it, and the iterator over its body."""
+
+    __slots__ = ("_content", "headers", "status")
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
-        self._response = response
-        headers: dict[str, str] = {}
-        for name, value in response.headers.items():
-            key = name.lower()
-            headers[key] = f"{headers[key]}, {value}" if key in headers else value
-        self.headers: Mapping[str, str] = headers
+        self._content = response.content
+        self.headers: Mapping[str, str] = _Headers(response.headers)
+        self.status = response.status
 
-    @property
-    def status(self) -> int:
-        """The status code."""
-        return self._response.status
-
-    async def chunks(self) -> AsyncGenerator[bytes, None]:
+    def chunks(self) -> AsyncIterator[bytes]:
         """See :class:`~failsoft.base.transport.HttpResponse`."""
+        return self
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
         try:
-            async for chunk in self._response.content.iter_any():
-                yield chunk
+            piece = await self._content.readany()
         except (aiohttp.ClientError, ConnectionError, EOFError) as error:
             raise StreamCut(f"the body broke off: {type(error).__name__}") from error
+        if not piece:
+            raise StopAsyncIteration
+        return piece
+
+    async def aclose(self) -> None:
+        """Nothing is kept between two pieces."""
 
     async def read(self, limit: int) -> bytes:
         """See :class:`~failsoft.base.transport.HttpResponse`."""
+        content = self._content
         parts: list[bytes] = []
         size = 0
-        async with aclosing(self.chunks()) as chunks:
-            async for chunk in chunks:
-                size += len(chunk)
+        try:
+            while piece := await content.readany():
+                size += len(piece)
                 if size > limit:
                     raise MalformedResult(f"the body has more than {limit} bytes")
-                parts.append(chunk)
+                if not parts and content.at_eof():
+                    return piece
+                parts.append(piece)
+        except (aiohttp.ClientError, ConnectionError, EOFError) as error:
+            raise StreamCut(f"the body broke off: {type(error).__name__}") from error
         return b"".join(parts)
+
+
+class _Sending:
+    """A request on its way: entering sends it, leaving ends it."""
+
+    __slots__ = ("_request", "_response", "_session")
+
+    def __init__(self, session: aiohttp.ClientSession, request: HttpRequest) -> None:
+        self._session = session
+        self._request = request
+        self._response: aiohttp.ClientResponse | None = None
+
+    async def __aenter__(self) -> HttpResponse:
+        request = self._request
+        try:
+            self._response = response = await self._session.request(
+                request.method,
+                request.url,
+                headers=request.headers,
+                data=request.body,
+                allow_redirects=request.redirects > 0,
+                max_redirects=request.redirects + 1,  # aiohttp counts the first request, too
+                timeout=_NO_TIMEOUT if request.connect is None else _connect_timeout(request.connect),
+            )
+        except aiohttp.InvalidURL as error:
+            raise DownstreamUnavailable(
+                f"the URL is not valid: {error}", downstream=request.downstream, details={"fault": "url"}
+            ) from error
+        except (aiohttp.ClientError, ConnectionError, OSError) as error:
+            raise DownstreamUnavailable(
+                f"connection failed: {type(error).__name__}",
+                downstream=request.downstream,
+                details={"fault": _fault(error)},
+            ) from error
+        return _Response(response)
+
+    async def __aexit__(self, *exc: object) -> None:
+        # A connection whose body was read to its end has gone back to the pool by itself; any other is closed.
+        if self._response is not None:
+            self._response.close()
 
 
 class AiohttpTransport:
@@ -146,36 +214,11 @@ class AiohttpTransport:
             )
         return session
 
-    @asynccontextmanager
-    async def send(self, request: HttpRequest) -> AsyncIterator[HttpResponse]:
+    def send(self, request: HttpRequest) -> AbstractAsyncContextManager[HttpResponse]:
         """See :class:`~failsoft.base.transport.Transport`."""
         if self._closed:
             raise RuntimeError("the transport is closed")
-        try:
-            response = await self._session(request.downstream, request.addresses).request(
-                request.method,
-                request.url,
-                headers=dict(request.headers),
-                data=request.body,
-                allow_redirects=request.redirects > 0,
-                max_redirects=request.redirects + 1,  # aiohttp counts the first request, too
-                timeout=_NO_TIMEOUT if request.connect is None else _connect_timeout(request.connect),
-            )
-        except aiohttp.InvalidURL as error:
-            raise DownstreamUnavailable(
-                f"the URL is not valid: {error}", downstream=request.downstream, details={"fault": "url"}
-            ) from error
-        except (aiohttp.ClientError, ConnectionError, OSError) as error:
-            raise DownstreamUnavailable(
-                f"connection failed: {type(error).__name__}",
-                downstream=request.downstream,
-                details={"fault": _fault(error)},
-            ) from error
-        try:
-            yield _Response(response)
-        finally:
-            # A connection whose body was read to its end has gone back to the pool by itself; any other is closed.
-            response.close()
+        return _Sending(self._session(request.downstream, request.addresses), request)
 
     async def aclose(self) -> None:
         """Closes all pools."""
