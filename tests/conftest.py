@@ -179,6 +179,8 @@ class Blocking:
         # Starting a process opens /dev/null and pipes.
         ("asyncio/base_events.py", "subprocess_exec"),
         ("asyncio/base_events.py", "subprocess_shell"),
+        # asyncpg looks for the files of passwords and certificates, once for each connection.
+        ("asyncpg/connect_utils.py", "_parse_connect_dsn_and_args"),
         # pytest's own work while a test's frame is on the stack.
         ("_pytest/_code/code.py", "repr_traceback"),
     )
