@@ -43,6 +43,7 @@ from failsoft.kernel.watchdog import LoopWatchdog
 from failsoft.runs.agents import Agent, AgentRegistry
 from failsoft.runs.crew import Crew, Orphan, within
 from failsoft.runs.doors import Doors
+from failsoft.runs.doubts import Doubts
 from failsoft.runs.durable import Durable, DurableLimits
 from failsoft.runs.handle import RunHandle
 from failsoft.runs.limits import Grace, RunLimits, RunParts
@@ -193,10 +194,15 @@ class App:
             runners=self._runners,
             sessions=self.sessions,
             reviews=self.durable.reviews,
+            doubts=Doubts(self.limits.review_after),
             lane=self.durable.lane,
             may_call=self.durable.may_call if self.durable.durable else None,
         )
-        await self.durable.start(self._parts, agent=self.agents.get, adopt=self._adopt, let_go=self._let_go)
+        try:
+            await self.durable.start(self._parts, agent=self.agents.get, adopt=self._adopt, let_go=self._let_go)
+        except BaseException:
+            await self.aclose()
+            raise
         return self
 
     async def __aexit__(self, *exc: object) -> None:

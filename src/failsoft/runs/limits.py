@@ -11,6 +11,7 @@ from failsoft.base.events import EventBus
 from failsoft.engines.lane import Lane
 from failsoft.kernel.guard import Kernel
 from failsoft.runs.crew import PATIENCE, Crew
+from failsoft.runs.doubts import Doubts
 from failsoft.runs.pace import Pace
 from failsoft.runs.progress import History
 from failsoft.runs.recorder import Recorder
@@ -112,5 +113,6 @@ class RunParts:
     pace: Pace = field(default_factory=Pace)
     sessions: Sessions = field(default_factory=Sessions)
     reviews: Reviews | None = None
+    doubts: Doubts = field(default_factory=Doubts)
     lane: Lane | None = None
     may_call: Callable[[], bool] | None = None

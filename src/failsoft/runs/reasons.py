@@ -40,6 +40,12 @@ REASONS: Final[dict[str, tuple[str, str]]] = {
     "abandoned": ("it did not stop when told to and was abandoned", "无法停止，已被放弃"),
     "shutting_down": ("the server was about to end", "服务即将停止"),
     "run_cancelled": ("the run was cancelled", "运行已取消"),
+    "approval_rejected": ("a person said no to it", "被人工拒绝"),
+    "approval_expired": ("nobody approved it in time", "未在期限内获得批准"),
+    "approval_needed": ("a person would have had to approve it", "需要人工批准"),
+    "outcome_unknown": ("it may have happened before", "它可能已经执行过"),
+    "lease_lost": ("this process had to leave it to others", "本进程须将其交给其他进程"),
+    "store_error": ("it could not be written down first", "无法事先记录"),
     "truncated": ("it was cut short", "被截断"),
     "internal_error": ("of a defect of ours", "内部错误"),
 }

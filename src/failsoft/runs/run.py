@@ -96,9 +96,10 @@ class Run:
         self.parts = parts
         self._resumed = resumed
         self._before: dict[str, TaskResult] = {}
+        self._tried: set[str] = set()
         self._in_lane = False
         self.gate: Gate | None = None
-        if self.background or needs_gate(agent.tools):
+        if self.background or needs_gate(agent.tools) or parts.doubts.after:
             self.gate = Gate(
                 run_id,
                 parts.store,
@@ -416,6 +417,7 @@ class Run:
 
     async def _run_plan(self) -> RunState | None:
         """Runs the plan, with pauses for people; EXPIRED when nobody said anything in time."""
+        self._try_again()
         while True:
             await self._dispatch()
             needs = self._needs()
@@ -426,16 +428,53 @@ class Run:
             self._keep_finished()
             if asked and not await pause(self, asked):
                 return RunState.EXPIRED
+            self._try_again()
 
     def _needs(self) -> list[ApprovalNeeded]:
         """What people have to be asked before the plan can go on."""
-        assert self.scheduler is not None
-        return list(self.scheduler.parked.values())
+        scheduler, gate = self.scheduler, self.gate
+        assert scheduler is not None
+        assert self.plan is not None
+        needs = list(scheduler.parked.values())
+        if gate is None:
+            return needs
+        needs += [
+            ApprovalNeeded(record.task, record.tool, record.arguments, record.reason)
+            for record in gate.pending  # asked before a restart
+            if record.reason == "repeated_degradation"
+        ]
+        if self._parts.doubts.after:
+            new = [one for one in scheduler.results() if one.id not in self._before]
+            for one in self._parts.doubts.after_a_run(new):
+                need = ApprovalNeeded(
+                    one.id, one.tool, self.plan.task(one.id).arguments, "repeated_degradation", title=one.title
+                )
+                if need.key not in gate.approvals and need.key not in gate.refused:
+                    needs.append(need)
+        return needs
 
     def _keep_finished(self) -> None:
         for done in self.task_results():
             if done.outcome is not None:
                 self._before[done.id] = done
+
+    def _try_again(self) -> None:
+        """Tasks whose degradation a person did not accept are tried once more, with all that came of them."""
+        gate, plan = self.gate, self.plan
+        if gate is None or plan is None:
+            return
+        again: set[str] = set()
+        for record in gate.approvals.values():
+            if record.reason == "repeated_degradation" and record.status == "approved" and record.id not in self._tried:
+                self._tried.add(record.id)
+                again.add(record.task)
+        for i in plan.shape.order:
+            spec = plan.tasks[i]
+            before = self._before.get(spec.id)
+            fell_short = spec.id in again and before is not None and before.status != "completed"
+            if fell_short or not again.isdisjoint(spec.needs):
+                again.add(spec.id)
+                self._before.pop(spec.id, None)
 
     def spent(self, stage: str, seconds: float) -> None:
         """A stage took `seconds`, once more perhaps."""
