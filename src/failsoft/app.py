@@ -45,6 +45,7 @@ from failsoft.runs.crew import Crew, Orphan, within
 from failsoft.runs.doors import Doors
 from failsoft.runs.doubts import Doubts
 from failsoft.runs.durable import Durable, DurableLimits
+from failsoft.runs.forecasts import Forecasts, ForecastStatistics
 from failsoft.runs.handle import RunHandle
 from failsoft.runs.limits import Grace, RunLimits, RunParts
 from failsoft.runs.progress import History
@@ -78,12 +79,15 @@ _REMEMBERED_BYTES: Final = 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class AppStatistics:
-    """Figures since the start: runs by their end, runs running now, tasks left behind, and what the recorder says."""
+    """Figures since the start: runs by their end, runs running now, tasks left behind, what the recorder says, and how
+    wrong the estimates of runs' times were.
+    """
 
     running: int
     ended: Mapping[str, int]
     left_behind: int
     recorder: RecorderStatistics | None
+    forecasts: ForecastStatistics | None = None
 
 
 class App:
@@ -122,6 +126,8 @@ class App:
         self.store: RunStore | None = None if store == "off" else MemoryStore() if store == "memory" else store
         self.history = History()
         self.sessions = Sessions()
+        self.forecasts: Forecasts | None = None
+        """How long running runs will take, and how wrong that was; there while the app runs."""
         self._runners = runners
         self._grace = Grace()
         self._node = f"{socket.gethostname()}:{os.getpid()}:{self.sources.new_id('node')[-8:]}"
@@ -165,6 +171,7 @@ class App:
             raise RuntimeError("this app has been started")
         loop = asyncio.get_running_loop()
         crew = self._crew = Crew(loop)
+        self.forecasts = Forecasts(self.history, loop)
         self.durable = Durable(
             self.store, crew, self.sources, self._durable_limits, active=lambda: list(self._active.values())
         )
@@ -241,6 +248,8 @@ class App:
                     await self.durable.aclose(left)
             finally:
                 self._watchdog.stop()
+                if self.forecasts is not None:
+                    self.forecasts.close()
                 await crew.aclose()
                 await self.kernel.aclose()
                 if self._transport is not None:
@@ -293,6 +302,8 @@ class App:
         self._active[run.id] = run
         context = contextvars.copy_context()
         context.run(current.set, ROOT)  # the run's deadline is its own; the caller's was taken into the budget
+        if self.forecasts is not None:
+            self.forecasts.begun(run)
         run.task = parts.crew.start(run.drive(), name=run.id, run=run.id, context=context)
 
     def _adopt(self, resumed: Resumed, agent: Agent) -> None:
@@ -308,6 +319,8 @@ class App:
     def _let_go(self, run: Run) -> None:
         """Another process goes on with the run."""
         self._active.pop(run.id, None)
+        if self.forecasts is not None:
+            self.forecasts.ended(run)
         if run.request.idempotency_key is not None:
             self._keys.pop((run.request.tenant, run.request.idempotency_key), None)
 
@@ -347,6 +360,8 @@ class App:
 
     def _on_end(self, run: Run) -> None:
         self._ended[str(run.cell.value)] += 1
+        if self.forecasts is not None:
+            self.forecasts.ended(run)
         if run.result is not None:
             now = asyncio.get_running_loop().time()
             result = run.result
@@ -501,6 +516,7 @@ class App:
             dict(self._ended),
             self._crew.adopted if self._crew is not None else 0,
             self._recorder.statistics() if self._recorder is not None else None,
+            self.forecasts.statistics() if self.forecasts is not None else None,
         )
 
     def __repr__(self) -> str:

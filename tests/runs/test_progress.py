@@ -29,7 +29,9 @@ def test_the_estimate_is_the_longest_way_by_medians_and_is_revised():
     assert progress.report(1.0, left=2.5).eta == 2.5
     for name in ("b", "d"):
         progress.ended(name)
-    assert progress.report(9.0).to_dict() == {"done": 1.0, "eta_s": 0.0, "finished": 4, "running": [], "total": 4}
+    assert progress.report(9.0, left=3.0).to_dict() == {
+            "done": 1.0, "eta_s": 0.0, "at_most_s": 3.0, "finished": 4, "running": [], "total": 4,
+        }  # fmt: skip
 
 
 def test_an_overdue_task_is_expected_to_take_a_little_longer_and_never_counts_as_done():
@@ -44,7 +46,7 @@ def test_an_overdue_task_is_expected_to_take_a_little_longer_and_never_counts_as
 def test_what_a_tool_reports_itself_is_believed():
     progress = Progress(plan(task("a")), History())
     progress.started("a", 0.0)
-    progress.fraction("a", 0.25)
+    progress.fraction("a", 0.25, 2.0)
     report = progress.report(2.0)
     assert (report.done, report.eta) == (0.25, 6.0)
 

@@ -109,7 +109,8 @@ class Served:
 @contextlib.asynccontextmanager
 async def serving(*, store: Any = "off", agents: Iterable[Agent] = (), **settings: Any):
     """Runs the server until the block ends; checks that its end leaves nothing."""
-    made = Settings.model_validate({"agent": "adder", "server": {"drain": 1}, "gateway": {"log": "off"}, **settings})
+    door = {"log": "off", **settings.pop("server", {"drain": 1})}
+    made = Settings.model_validate({"agent": "adder", "server": door, "gateway": {"log": "off"}, **settings})
     sock = listen_on("127.0.0.1", 0)
     async with App(made, agents=[agent(), *agents], store=store) as app:
         server = HttpServer(app, sock)

@@ -195,6 +195,17 @@ async def test_a_keys_limits_hold_for_runs_and_its_place_is_given_back(stream):
         assert [(await served.post({"input": "add"}, **RED))[0] for _ in range(2)] == [200, 429]
 
 
+async def test_figures_of_runs_can_be_scraped():
+    async with serving() as served:
+        await served.post({"input": "add"})
+        for _ in range(2):
+            await served.post({"input": "hang", "budget_ms": 1300})
+        async with served.client.get(f"{served.server.address}/metrics") as response:
+            page = await response.text()
+        assert 'failsoft_runs_total{status="degraded"} 2' in page
+        assert "failsoft_runs_running 0" in page
+
+
 class Failing(MemoryStore):
     """Cannot be read."""
 

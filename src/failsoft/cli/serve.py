@@ -14,6 +14,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from failsoft.base.redaction import RedactingFilter, Redactor
 from failsoft.cli.ask import Ready, ready, settings_of
 from failsoft.cli.main import INTERRUPTED, OK
 from failsoft.cli.show import Screen
@@ -38,6 +39,8 @@ def run(
     from failsoft.server.serving import listen_on, loop_factory
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(RedactingFilter(Redactor()))
     logging.getLogger("matplotlib").setLevel(logging.WARNING)  # it tells of the font list that it makes once
     logging.getLogger("uvicorn").setLevel(logging.ERROR)  # its warnings are about clients: each could fill the log
     screen = Screen(Console(stderr=True, highlight=False), quiet=as_json)

@@ -41,9 +41,10 @@ class _Left(ProgressColumn):
     """The time left, counting down between two estimates."""
 
     def render(self, task: Task) -> Text:
-        until = task.fields.get("until")
+        until, latest = task.fields.get("until"), task.fields.get("latest")
         if until is None:
-            return Text("")
+            left = 0.0 if latest is None else latest - task.get_time()
+            return Text(f"at most {ms(left)} left" if left >= 0.05 else "", style="dim")
         left = until - task.get_time()
         return Text(f"about {ms(left)} left" if left >= 0.05 else "any moment now", style="dim")
 
@@ -86,11 +87,11 @@ class Screen:
             yield
             return
         bar = Progress(
-            SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(24), _Left(),
-            console=self.console, transient=True,
+            SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(24),
+            TextColumn("{task.percentage:>3.0f} %"), _Left(), console=self.console, transient=True,
         )  # fmt: skip
         with bar:
-            self._bar = (bar, bar.add_task("planning", total=1.0, until=None))
+            self._bar = (bar, bar.add_task("planning", total=1.0, until=None, latest=None))
             try:
                 yield
             finally:
@@ -150,7 +151,9 @@ class Screen:
         eta = data.get("eta_s")
         running = ", ".join(self._titles.get(name, name) for name in data.get("running", ()))[:50]
         until = None if eta is None else bar.get_time() + eta
-        bar.update(task, completed=float(data.get("done") or 0.0), description=running or "…", until=until)
+        latest = None if data.get("at_most_s") is None else bar.get_time() + data["at_most_s"]
+        done = float(data.get("done") or 0.0)
+        bar.update(task, completed=done, description=running or "…", until=until, latest=latest)
 
     def result(self, result: Mapping[str, Any], files: Mapping[str, str]) -> None:
         """The answer, the picture of where the time went, and the files."""

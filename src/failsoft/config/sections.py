@@ -77,6 +77,11 @@ class ServerSettings(Section):
         10.0, "How often a silent event stream sends a comment, so that proxies keep it.", scope="process",
         unit="seconds", gt=0,
     )  # fmt: skip
+    log: Literal["stderr", "stdout", "off"] = key(
+        "stderr",
+        "Where the lines of runs and of their calls go: one JSON object for each, without what was asked or said.",
+        scope="process",
+    )
     write_timeout: Seconds = key(
         30.0, "How long a client may leave an event stream unread before it is cut off.", scope="process",
         unit="seconds", gt=0,

@@ -82,6 +82,11 @@ class History:
                 self._samples.popitem(last=False)
         samples.add(seconds)
 
+    def note(self, key: str, seconds: float) -> None:
+        """Something other than a task took `seconds`: ``run:AGENT``."""
+        self._add(key, seconds)
+        self._pending.append((key, seconds))
+
     def usual(self, task: TaskSpec) -> float | None:
         """Seconds that tasks like this one usually take; None without history."""
         return self.usual_of(f"{task.kind}:{task.tool}", task.kind)
@@ -108,19 +113,23 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class ProgressReport:
-    """``done`` is a share from 0 to 1; ``eta`` seconds until all tasks are done, None without history."""
+    """``done`` is a share from 0 to 1; ``eta`` seconds until all tasks are done, None without history; ``left`` seconds
+    until there is an answer in any case.
+    """
 
     done: float
     eta: float | None
     finished: int
     running: tuple[str, ...]
     total: int
+    left: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data: what the event ``run.eta`` carries."""
         return {
             "done": round(self.done, 4),
             "eta_s": None if self.eta is None else round(self.eta, 3),
+            "at_most_s": None if self.left is None else round(self.left, 3),
             "finished": self.finished,
             "running": list(self.running),
             "total": self.total,
@@ -138,7 +147,7 @@ class Progress:
         self.order = [plan.tasks[i] for i in plan.shape.order]
         self._started: dict[str, float] = {}
         self._ended: set[str] = set()
-        self._fractions: dict[str, float] = {}
+        self._fractions: dict[str, tuple[float, float]] = {}
 
     def started(self, task: str, now: float) -> None:
         """A task started."""
@@ -148,14 +157,14 @@ class Progress:
         """A task ended, however."""
         self._ended.add(task)
 
-    def fraction(self, task: str, fraction: float) -> None:
+    def fraction(self, task: str, fraction: float, now: float) -> None:
         """A running task said how far it is, 0 to 1."""
-        self._fractions[task] = min(1.0, max(0.0, fraction))
+        self._fractions[task] = min(1.0, max(0.0, fraction)), now
 
     def report(self, now: float, *, left: float | None = None) -> ProgressReport:
         """How far things are; the estimate never exceeds `left`, the time there is at all."""
         if len(self._ended) == len(self.order):
-            return ProgressReport(1.0, 0.0, len(self._ended), (), len(self.order))
+            return ProgressReport(1.0, 0.0, len(self._ended), (), len(self.order), left)
         done = whole = 0.0
         known = True
         finish: dict[str, float] = {}
@@ -174,23 +183,26 @@ class Progress:
             start = self._started.get(task.id)
             if start is not None:
                 running.append(task.id)
-                share = self._fractions.get(task.id)
+                share, said = self._fractions.get(task.id, (0.0, now))
                 elapsed = now - start
-                if share and elapsed > 0:
+                if share and said > start:
+                    # At the pace it had when it said so; when it says nothing more, a little longer each time.
                     estimated = True
-                    rest = elapsed / share * (1 - share)
+                    size_now = (said - start) / share
+                    rest = max(size_now - elapsed, 0.1 * (now - said))
+                    share = max(share, min(0.95, elapsed / size_now))
                 elif usual is not None and usual > 0:
                     # Overdue tasks: the longer it took, the longer it may still take.
                     rest = max(usual - elapsed, 0.1 * max(usual, elapsed))
                     share = min(0.95, elapsed / usual)
-                done += size * (share or 0.0)
+                done += size * share
             known = known and estimated
             finish[task.id] = begins + rest
         eta = max(finish.values(), default=0.0) if known else None
         if eta is not None and left is not None:
             eta = min(eta, left)
         part = done / whole if whole > 0 else len(self._ended) / max(1, len(self.order))
-        return ProgressReport(min(1.0, part), eta, len(self._ended), tuple(running), len(self.order))
+        return ProgressReport(min(1.0, part), eta, len(self._ended), tuple(running), len(self.order), left)
 
     def __repr__(self) -> str:
         return f"<Progress {len(self._ended)}/{len(self.order)}>"

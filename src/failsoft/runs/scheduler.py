@@ -718,7 +718,7 @@ class Scheduler:
         if task.outcome is not None or task.parent is not None:
             return
         if fraction is not None and math.isfinite(fraction):
-            self.progress.fraction(task.spec.id, fraction)
+            self.progress.fraction(task.spec.id, fraction, now)
         if now - task.reported < _REPORT_EVERY and task.reported >= 0:
             return
         task.reported = now

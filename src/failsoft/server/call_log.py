@@ -86,7 +86,7 @@ class CallLog:
         """Whether lines go anywhere."""
         return self._fd is not None
 
-    def write(self, line: CallLine) -> None:
+    def write(self, line: msgspec.Struct) -> None:
         """Takes a line; never waits."""
         if self._fd is None:
             return

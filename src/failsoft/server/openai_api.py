@@ -60,6 +60,8 @@ class OpenAIApi:
         self.log = log if log is not None else CallLog(None)
         self.metrics = CallMetrics()
         self.sources = sources or gateway.sources
+        self.more_metrics: Callable[[], bytes] | None = None
+        """What is scraped beside the calls' figures."""
         self.calls: set[Call] = set()
         """The calls in flight."""
         self._inner = inner
@@ -166,6 +168,8 @@ class OpenAIApi:
     async def _scrape(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.metrics.in_flight = len(self.calls)
         page = self.metrics.page(self.gateway.kernel, self.ring, log_dropped=self.log.dropped)
+        if self.more_metrics is not None:
+            page += self.more_metrics()
         await send_body(send, 200, page, kind=CONTENT_TYPE)
 
     async def _wrong_method(self, scope: Scope, send: Send, right: str) -> None:

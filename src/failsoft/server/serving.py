@@ -16,6 +16,8 @@ from failsoft.server.auth import KeyRing
 from failsoft.server.call_log import CallLog
 from failsoft.server.listening import Listening, Readiness, listen_on, loop_factory
 from failsoft.server.openai_api import OpenAIApi
+from failsoft.server.run_log import RunLog
+from failsoft.server.run_metrics import run_metrics
 
 __all__ = ["HttpServer", "listen_on", "loop_factory"]
 
@@ -37,6 +39,8 @@ class HttpServer(Listening):
             agents=AgentModels(app, gateway.aliases, budget=settings.gateway.budget),
         )
         """The routes in OpenAI's format."""
+        self._runs_log = RunLog(app.bus, CallLog.named(settings.server.log), app.sources.wall)
+        self.openai.more_metrics = lambda: run_metrics(app)
         super().__init__(
             self.openai, sock, settings.server, readiness=readiness, cut=self._cut_all, on_listening=on_listening
         )
@@ -47,6 +51,7 @@ class HttpServer(Listening):
             await super().serve_until_stopped()
         finally:
             self.openai.close()
+            self._runs_log.close()
 
     def _cut_all(self) -> None:
         for run in self._app.runs:
