@@ -3,7 +3,7 @@
     python bench/runs.py [--json] [--rounds 5] [--peers none|all|NAME,NAME] [--install] [--only task,ratio,…]
 
 Every part runs in a process of its own, bounded, and stops by itself; loopback only. CPU time of the process, all its
-threads counted, so a busy machine does not change it; medians of rounds.
+threads counted, with the collector set as ``failsoft serve`` sets it; medians of rounds.
 
 * ``task_us_memory``, ``task_us_sqlite``: one no-op task of a chain of 100, planning, checking, scheduling, guarding,
   events and answer included; with the store off, and with SQLite on until everything is written.
@@ -383,6 +383,8 @@ def main(arguments: list[str] | None = None) -> int:
         part_served()
         return 0
     if options.part is not None:
+        gc.freeze()
+        gc.set_threshold(5_000, 20, 20)  # as `failsoft serve` does
         print(json.dumps(IN_CHILDREN[options.part](options.rounds)))
         return 0
     only = set(filter(None, options.only.split(",")))

@@ -157,7 +157,7 @@ def shortfalls(plan: Plan | None, outcomes: Mapping[str, Outcome[Any]], language
     found: list[Shortfall] = []
     for task in plan.tasks if plan is not None else ():
         outcome = outcomes.get(task.id)
-        if outcome is not None and (not outcome.degraded or outcome.provenance.reason in _LEFT_OUT):
+        if outcome is not None and (not outcome.provenance.degraded or outcome.provenance.reason in _LEFT_OUT):
             continue  # what nobody wanted is no shortfall
         kind: ShortfallKind
         age = None

@@ -19,6 +19,8 @@ __all__ = ["History", "Progress", "ProgressReport"]
 _PER_KEY: Final = 50
 _KEYS: Final = 1_000
 _PENDING: Final = 10_000
+_KIND_EVERY: Final = 8
+"""Of this many tasks of a known tool one counts for its kind, too."""
 
 
 class _Samples:
@@ -50,11 +52,12 @@ class _Samples:
 class History:
     """Recent durations by tool and by kind; at most 1 000 keys with the newest 50 each."""
 
-    __slots__ = ("_pending", "_samples")
+    __slots__ = ("_pending", "_samples", "_turn")
 
     def __init__(self, samples: Mapping[str, Iterable[float]] | None = None) -> None:
         self._samples: OrderedDict[str, _Samples] = OrderedDict()
         self._pending: deque[tuple[str, float]] = deque(maxlen=_PENDING)
+        self._turn = 0
         self.load(samples or {})
 
     def load(self, samples: Mapping[str, Iterable[float]]) -> None:
@@ -69,10 +72,17 @@ class History:
 
     def add_to(self, key: str, kind: str, seconds: float) -> None:
         """The same, for whoever knows the key (``kind:tool``)."""
-        self._add(key, seconds)
-        self._add(kind, seconds)
+        samples = self._samples.get(key)
+        if samples is None:
+            self._add(key, seconds)
+        else:
+            samples.add(seconds)
         self._pending.append((key, seconds))
-        self._pending.append((kind, seconds))
+        # what is known of a kind is for tools that were never seen: it need not hear of every task
+        self._turn += 1
+        if samples is None or len(samples) < _KIND_EVERY or self._turn % _KIND_EVERY == 0:
+            self._add(kind, seconds)
+            self._pending.append((kind, seconds))
 
     def _add(self, key: str, seconds: float) -> None:
         samples = self._samples.get(key)

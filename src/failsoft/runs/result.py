@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from failsoft.base.errors import FailsoftError
 from failsoft.base.messages import Message
@@ -62,8 +62,7 @@ class RunRequest:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class TaskResult:
+class TaskResult(NamedTuple):
     """One task of a run. Times are seconds since the run began; ``outcome`` is None until the task has ended."""
 
     id: str

@@ -53,6 +53,10 @@ _log = logging.getLogger(__name__)
 
 _LEASE_LOOK: Final = 0.25
 """Seconds between two looks whether this process has its lease, without which a background run begins nothing."""
+
+_new = tuple.__new__
+"""Makes an event at half the cost of calling its class."""
+
 _LOG: Final = 10_000
 """Events that a run keeps for those who watch it or come back to it; the oldest are dropped beyond."""
 
@@ -150,7 +154,9 @@ class Run:
     def _noted(self, kind: str, task: str | None, data: Any) -> Event:
         """A new event, kept and on its way to the store."""
         self.seq += 1
-        event = Event(kind, self._loop.time(), None, self.id, task, self.request.tenant, self.seq, self.epoch, data)
+        event = _new(
+            Event, (kind, self._loop.time(), None, self.id, task, self.request.tenant, self.seq, self.epoch, data)
+        )
         self.events.append(event)
         if self._recorder is not None:
             self._recorder.put(event)

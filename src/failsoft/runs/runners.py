@@ -6,6 +6,7 @@ when the task never started, or when it had to be left behind.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
@@ -34,6 +35,18 @@ class TaskFrame(NamedTuple):
     def idempotency_key(self) -> str:
         """The same for every attempt at this task of this run, also after a restart."""
         return f"{self.run}:{self.task}"
+
+    def context(self) -> ToolContext:
+        """What a tool that is called in this frame is told of it."""
+        return ToolContext(
+            run=self.run,
+            task=self.task,
+            tenant=self.tenant,
+            idempotency_key=self.idempotency_key,
+            deadline=self.deadline,
+            clock=asyncio.get_running_loop().time,
+            report=self.report,
+        )
 
 
 class LastRung(NamedTuple):
@@ -101,6 +114,9 @@ class ToolRunner:
 
         repeatable = spec.kind == "query"
         if not spec.alternates:
+            if spec.stale_for is None:
+                guard = self._kernel.guard(spec.downstream)
+                return Direct(spec.downstream, tool.call, (guard, arguments, frame.context()), repeatable)
             return Direct(spec.downstream, self._primary, (tool, arguments, frame), repeatable)
 
         async def primary() -> Any:

@@ -31,7 +31,7 @@ from failsoft.base.errors import (
 )
 from failsoft.base.outcomes import Outcome, Priority, Provenance, RungTried
 from failsoft.kernel.classify import as_error
-from failsoft.kernel.deadline import Alarm, Deadline, heap_of
+from failsoft.kernel.deadline import Deadline, heap_of
 from failsoft.kernel.scope import Scope, current
 from failsoft.runs.conditions import holds
 from failsoft.runs.crew import PATIENCE, Crew, Timer
@@ -41,8 +41,8 @@ from failsoft.runs.plan import Plan, TaskSpec, resolve
 from failsoft.runs.progress import History, Progress
 from failsoft.runs.references import ITEM, reference_of, resolve_one
 from failsoft.runs.result import TaskResult, TaskStatus
-from failsoft.runs.runners import Direct, Ladder, TaskFrame, TaskRunner
-from failsoft.runs.serving import Fan, TaskState, serve
+from failsoft.runs.runners import TaskFrame, TaskRunner
+from failsoft.runs.serving import Fan, TaskAlarm, TaskState, serve
 from failsoft.runs.split import allowance, fits, tails
 
 __all__ = ["Scheduler"]
@@ -141,14 +141,17 @@ class Scheduler:
     def _link(self) -> None:
         states = list(self._tasks.values())
         shape = self.plan.shape
-        usual_of = self._history.usual_of
+        usual: dict[str, float | None] = {}
         known = False
-        for i, (task, needs, dependants) in enumerate(zip(states, shape.needs, shape.dependants, strict=True)):
+        for task, key, needs, dependants in zip(states, shape.keys, shape.needs, shape.dependants, strict=True):
             task.waiting_for = len(needs)
+            task.key = key
             if dependants:
                 task.dependants = [states[j] for j in dependants]
-            task.usual = usual_of(shape.keys[i], task.spec.kind)
-            known = known or task.usual is not None
+            if key not in usual:
+                usual[key] = self._history.usual_of(key, task.spec.kind)
+                known = known or usual[key] is not None
+            task.usual = usual[key]
         if known:
             essential = [task.spec.essential for task in states]
             for task, tail in zip(states, tails(shape, [task.usual for task in states], essential), strict=True):
@@ -273,21 +276,18 @@ class Scheduler:
             until, outer.patience, limit, self._run, spec.id, self._tenant, rank, outer.fallback,
             outer.idempotency_key,
         )  # fmt: skip
-        child = task.child = self._loop.create_task(self._serve(task, ladder, scope), context=self._context.copy())
-        task.alarm = Alarm(until, child)
+        child = task.child = self._loop.create_task(
+            serve(task, ladder, scope, self._on_end, self._rng), context=self._context.copy()
+        )
+        task.alarm = TaskAlarm(until, child, task, self._on_alarm)
         self._heap.arm(task.alarm)
-        if until < self._cut:
-            task.timer = Timer(until + self._patience, child, partial(self._abandon, task))
-            self._heap.arm(task.timer)
-        child.add_done_callback(partial(self._on_end, task))
 
     def _tell_start(self, task: TaskState, now: float) -> None:
         spec = task.spec
         self.progress.started(spec.id, now)
         may = round((task.until - now) * 1000, 3)
-        self._emit(
-            "task.started", spec.id, {"title": spec.label, "tool": spec.tool, "kind": spec.kind, "budget_ms": may}
-        )
+        said = {"title": spec.title or spec.id, "tool": spec.tool, "kind": spec.kind, "budget_ms": may}
+        self._emit("task.started", spec.id, said)
 
     def _wanted(self, task: TaskState, now: float) -> bool:
         """Whether a task is to be done at all; else it is settled."""
@@ -387,7 +387,7 @@ class Scheduler:
             # an item's own timeout is the tool's; the whole map's is in `until` already
             changed = {"id": f"{task.spec.id}[{place}]", "map": None, "fallback": None, "when": None, "timeout": None}
             item = TaskState(task.spec.model_copy(update=changed), place, task)
-            item.usual, item.tail = task.usual, task.tail
+            item.usual, item.tail, item.key = task.usual, task.tail, task.key
             fan.running[item] = None
             self._push(item)
         if fan.over and task.outcome is None:
@@ -409,30 +409,29 @@ class Scheduler:
 
     # --- end -----------------------------------------------------------------------------------------------------
 
-    async def _serve(self, task: TaskState, ladder: Ladder | Direct, scope: Scope) -> None:
-        """A child: the outcome is settled as soon as it is there, with nothing in between."""
-        outcome = await serve(task, ladder, scope, self._heap, self._rng)
-        if task.outcome is None:
-            self._take_out(task)
-            self._served(task, outcome)
-            self._pump()
-
-    def _on_end(self, task: TaskState, child: asyncio.Task[None]) -> None:
-        """A child has ended; most have been settled by themselves, some abandoned before."""
-        error = None if child.cancelled() else child.exception()
+    def _on_end(self, task: TaskState, outcome: Outcome[Any] | None, error: BaseException | None) -> None:
+        """A child says how it has ended; it may have been abandoned before."""
         if task.outcome is not None:
             return
-        alarm = task.alarm
-        if child.cancelled():
-            if alarm is not None and alarm.fired:  # before its first step
-                error = Deadline(task.until, "task" if task.until < self._cut else "run").error()
-            elif self._stopped is not None:
-                error = TaskTimeout("the task was stopped")
-            else:
-                error = ToolFailed("the task was cancelled from inside")
+        now = self._loop.time()
         self._take_out(task)
-        self._failed(task, as_error(error or InternalError("a task ended without an outcome")))
+        if outcome is not None:
+            self._served(task, outcome, now)
+        elif isinstance(error, asyncio.CancelledError):
+            if self._stopped is not None:
+                self._failed(task, TaskTimeout("the task was stopped"))
+            else:
+                self._failed(task, ToolFailed("the task was cancelled from inside"))
+        else:
+            self._failed(task, as_error(error or InternalError("a task ended without an outcome")))
         self._pump()
+
+    def _on_alarm(self, task: TaskState) -> None:
+        """A task's limit has passed and its child is told to stop; before the cut it has to be seen whether it does."""
+        child = task.child
+        if task.outcome is None and child is not None and task.until < self._cut:
+            task.timer = Timer(self._loop.time() + self._patience, child, partial(self._abandon, task))
+            self._heap.arm(task.timer)
 
     def _take_out(self, task: TaskState) -> None:
         """It runs no more, as far as the plan goes."""
@@ -442,25 +441,24 @@ class Scheduler:
         if task.alarm is not None:
             self._heap.disarm(task.alarm)
 
-    def _served(self, task: TaskState, outcome: Outcome[Any]) -> None:
+    def _served(self, task: TaskState, outcome: Outcome[Any], now: float) -> None:
         provenance = outcome.provenance
         if provenance.served is None:
             tried = provenance.tried
             self._missing(task, provenance.reason or "tool_failed", tried, message=tried[0].message if tried else "")
             return
         if task.started is not None:
-            seconds = self._loop.time() - task.started
-            spec = task.spec
+            seconds = now - task.started
             if provenance.rung == "primary":
-                self._history.add_to(f"{spec.kind}:{spec.tool}", spec.kind, seconds)
-            self._paced(task, provenance.reason, seconds)
-        self._settle(task, "degraded" if outcome.degraded else "completed", outcome)
+                self._history.add_to(task.key, task.spec.kind, seconds)
+            if provenance.reason is None:
+                self._pace.record(task.spec.tool, now)
+            else:
+                self._paced(task, provenance.reason, seconds)
+        self._settle(task, "degraded" if provenance.degraded else "completed", outcome)
 
-    def _paced(self, task: TaskState, reason: str | None, seconds: float) -> None:
-        """The app's pace learns how the first choice of a task did."""
-        if reason is None:
-            self._pace.record(task.spec.tool, self._loop.time())
-            return
+    def _paced(self, task: TaskState, reason: str, seconds: float) -> None:
+        """The app's pace learns how the first choice of a task failed."""
         slow = reason in _TOO_SLOW or (reason in _CUT and task.usual is not None and seconds > 2 * task.usual)
         if slow or reason not in _CUT:  # what a small budget cut says nothing
             self._pace.record(task.spec.tool, self._loop.time(), timed_out=slow, seconds=seconds)
@@ -569,7 +567,7 @@ class Scheduler:
             "task.finished",
             task.spec.id,
             {
-                "title": task.spec.label,
+                "title": task.spec.title or task.spec.id,
                 "status": status,
                 "rung": provenance.rung,
                 "served": provenance.served,
@@ -665,12 +663,16 @@ class Scheduler:
         child = task.child
         if task.outcome is not None or child is None:
             return
-        if child.done():  # its end is on its way
+        if child.done():  # cancelled before its first step: nobody was told
+            self._on_end(task, None, self._late(task))
             return
         self._leave(task, child)
         self._emit("task.orphaned", task.spec.id, {"title": task.spec.label, "tool": task.spec.tool})
         self._failed(task, TaskTimeout("did not stop at its limit and was left behind", details={"orphan": True}))
         self._pump()
+
+    def _late(self, task: TaskState) -> FailsoftError:
+        return Deadline(task.until, "task" if task.until < self._cut else "run").error()
 
     def _leave(self, task: TaskState, child: asyncio.Task[None]) -> None:
         """Hands a child to the crew."""

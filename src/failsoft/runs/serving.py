@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import random
-from asyncio import CancelledError
-from collections.abc import Iterator
+from asyncio import CancelledError, get_running_loop
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from failsoft.base.errors import FailsoftError, TimeoutExceeded, ToolFailed
 from failsoft.base.outcomes import Outcome, Provenance, RungTried
 from failsoft.kernel.classify import as_error
-from failsoft.kernel.deadline import Alarm, Deadline, DeadlineHeap
+from failsoft.kernel.deadline import NOT_FIRED, Alarm, Deadline
 from failsoft.kernel.ladder import Rung, climb
 from failsoft.kernel.retry import RetryPolicy
 from failsoft.kernel.scope import Scope, current
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from failsoft.runs.crew import Timer
     from failsoft.runs.result import TaskStatus
 
-__all__ = ["TaskState", "serve"]
+__all__ = ["Fan", "TaskAlarm", "TaskState", "serve"]
 
 _BACKOFF: Final = RetryPolicy(base=0.1, spread=0.1, cap=5.0)
 _ROOM: Final = 1.5
@@ -45,6 +45,7 @@ class TaskState:
         "error",
         "fan",
         "index",
+        "key",
         "outcome",
         "parent",
         "reported",
@@ -65,12 +66,13 @@ class TaskState:
         self.status: TaskStatus = "waiting"
         self.waiting_for = 0
         self.dependants: list[TaskState] = []
+        self.key = ""
         self.tail = 0.0
         self.usual: float | None = None
         self.until = 0.0
         self.arguments: dict[str, Any] | None = None
         self.child: asyncio.Task[None] | None = None
-        self.alarm: Alarm | None = None
+        self.alarm: TaskAlarm | None = None
         self.timer: Timer | None = None
         self.fan: Fan | None = None
         self.outcome: Outcome[Any] | None = None
@@ -139,57 +141,96 @@ class Fan:
         return Outcome([None if o is None else o.value for o in self.outcomes], provenance)
 
 
-async def serve(
-    task: TaskState, ladder: Ladder | Direct, scope: Scope, heap: DeadlineHeap, rng: random.Random
-) -> Outcome[Any]:
-    """The outcome of a task's awaited rungs; raises what the task is to fail with.
+class TaskAlarm(Alarm):
+    """A task's deadline: cancels its child, and has ``fired(state)`` called to see to one that ignores it."""
+
+    __slots__ = ("_tell", "state")
+
+    def __init__(
+        self, when: float, child: asyncio.Task[Any], state: TaskState, tell: Callable[[TaskState], None]
+    ) -> None:
+        self.when = when
+        self.task = child
+        self.fired = NOT_FIRED
+        self.state = state
+        self._tell = tell
+
+    def fire(self, how: int) -> None:
+        """See :class:`~failsoft.kernel.deadline.Alarm`."""
+        super().fire(how)
+        self._tell(self.state)
+
+
+Ended = Callable[[TaskState, "Outcome[Any] | None", "BaseException | None"], None]
+"""``ended(task, outcome, error)``: one of the two is None."""
+
+
+async def serve(task: TaskState, ladder: Ladder | Direct, scope: Scope, ended: Ended, rng: random.Random) -> None:
+    """A child: serves a task's awaited rungs and says how that ended, at once and whatever it was.
 
     To be run in a context of its own. At ``scope.deadline`` the task's alarm cancels it, which becomes the limit's
-    error; what arrives after it is no success.
+    error; what arrives after it is no success. Nothing is raised but a cancellation from elsewhere.
     """
     current.set(scope)
-    loop = asyncio.get_running_loop()
     alarm = task.alarm
     assert alarm is not None
-    number, waited = 1, 0.0
     try:
-        while True:
-            began = loop.time()
-            if type(ladder) is Direct:
-                outcome = await _direct(ladder, loop, scope.deadline)
-            else:
-                assert isinstance(ladder, Ladder)
-                outcome = await climb(ladder.rungs, requested=ladder.requested)
-            now = loop.time()
-            if outcome.provenance.served is not None or number > task.spec.retries or not ladder.repeatable:
-                break
-            pause = _BACKOFF.backoff(number, rng, previous=waited)
-            if not _worth_it(outcome, scope.deadline - now - pause, max(now - began, task.usual or 0.0)):
-                break
-            await asyncio.sleep(pause)
-            number, waited = number + 1, pause
-    except CancelledError:
-        if alarm.fired:
-            raise Deadline(scope.deadline, scope.limit).error() from None
-        raise
-    except TimeoutExceeded as error:
-        if alarm.fired:
-            raise Deadline(scope.deadline, scope.limit).error() from error
-        raise
-    except (Exception, GeneratorExit):
-        raise
+        if type(ladder) is Direct and not task.spec.retries:
+            outcome = await _direct(ladder, scope.deadline)
+        else:
+            outcome = await _climbed(task, ladder, scope, rng)
+    except CancelledError as error:
+        if not alarm.fired:
+            ended(task, None, error)
+            raise
+        ended(task, None, Deadline(scope.deadline, scope.limit).error())
+        return
     except BaseException as error:
-        raise ToolFailed(f"{type(error).__name__} was raised by the task") from error
-    finally:
-        heap.disarm(alarm)
-    if alarm.fired or now > scope.deadline:
-        raise Deadline(scope.deadline, scope.limit).error()
-    return outcome
+        late = alarm.fired and isinstance(error, TimeoutExceeded)
+        ended(task, None, Deadline(scope.deadline, scope.limit).error() if late else _plain(error))
+        if isinstance(error, GeneratorExit):
+            raise
+        return
+    if alarm.fired or get_running_loop().time() > scope.deadline:
+        ended(task, None, Deadline(scope.deadline, scope.limit).error())
+    else:
+        ended(task, outcome, None)
 
 
-async def _direct(ladder: Direct, loop: asyncio.AbstractEventLoop, deadline: float) -> Outcome[Any]:
+def _plain(error: BaseException) -> BaseException:
+    """What is no exception of a task, like a `KeyboardInterrupt` that it raised, as one."""
+    if isinstance(error, Exception):
+        return error
+    failed = ToolFailed(f"{type(error).__name__} was raised by the task")
+    failed.__cause__ = error
+    return failed
+
+
+async def _climbed(task: TaskState, ladder: Ladder | Direct, scope: Scope, rng: random.Random) -> Outcome[Any]:
+    """The ladder's outcome, tried again as often as the task allows and the budget has room for."""
+    loop = get_running_loop()
+    number, waited = 1, 0.0
+    while True:
+        began = loop.time()
+        if type(ladder) is Direct:
+            outcome = await _direct(ladder, scope.deadline)
+        else:
+            assert isinstance(ladder, Ladder)
+            outcome = await climb(ladder.rungs, requested=ladder.requested)
+        if outcome.provenance.served is not None or number > task.spec.retries or not ladder.repeatable:
+            return outcome
+        now = loop.time()
+        pause = _BACKOFF.backoff(number, rng, previous=waited)
+        if not _worth_it(outcome, scope.deadline - now - pause, max(now - began, task.usual or 0.0)):
+            return outcome
+        await asyncio.sleep(pause)
+        number, waited = number + 1, pause
+
+
+async def _direct(ladder: Direct, deadline: float) -> Outcome[Any]:
     """A ladder of one rung, climbed; see :func:`~failsoft.kernel.ladder.climb`."""
     requested = ladder.requested
+    loop = get_running_loop()
     began = loop.time()
     try:
         value = await ladder.serve(*ladder.args)

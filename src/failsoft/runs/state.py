@@ -43,16 +43,19 @@ TRANSITIONS: Final[dict[RunState, frozenset[RunState]]] = {
 class StateCell:
     """A run's state, changed by compare-and-set only, so that a terminal state is reached once and stays."""
 
-    __slots__ = ("value",)
+    __slots__ = ("terminal", "value")
 
     def __init__(self, value: RunState = RunState.RECEIVED) -> None:
         self.value = value
+        self.terminal = value in TERMINAL
+        """Whether the run has ended."""
 
     def to(self, target: RunState, *, expected: RunState | None = None) -> bool:
         """Moves to `target` if the table allows it (and the state is `expected`); returns whether it did."""
         if (expected is not None and self.value is not expected) or target not in TRANSITIONS[self.value]:
             return False
         self.value = target
+        self.terminal = target in TERMINAL
         return True
 
     def replay(self, terminal: RunState) -> bool:
@@ -60,12 +63,8 @@ class StateCell:
         if self.value is not RunState.RECEIVED or terminal not in TERMINAL:
             return False
         self.value = terminal
+        self.terminal = True
         return True
-
-    @property
-    def terminal(self) -> bool:
-        """Whether the run has ended."""
-        return self.value in TERMINAL
 
     def __repr__(self) -> str:
         return f"<StateCell {self.value}>"
