@@ -8,7 +8,7 @@ from failsoft.base.outcomes import Outcome, Provenance
 from failsoft.runs.answer import Answer, Parts, build, generic_answer, shortfalls
 from failsoft.runs.plan import Plan
 from failsoft.runs.planner import PlanRequest, language_of
-from failsoft.runs.reasons import REASONS, age_text, reason_text, sentence
+from failsoft.runs.reasons import REASONS, age_text, clock_text, reason_text, sentence
 
 
 def outcome(value, **marks):
@@ -159,3 +159,51 @@ def test_parts_give_values_and_name_what_is_missing():
 def test_the_reading_comes_first():
     made = Plan(tasks=(task("a"),), reading="Revenue by region")
     assert generic_answer(parts_of(made, {"a": outcome(1)})).text == "Revenue by region\n\n**a**: 1"
+
+
+# --- provenance ------------------------------------------------------------------------------------------------------
+
+
+def test_a_stale_part_says_what_moment_it_is_of_in_text_and_structure_in_both_languages():
+    made = plan(task("a", title="Revenue"))
+    outcomes = {"a": outcome(1, age=300.0, reason="call_timeout", rung="stale")}
+    now = 1_760_000_000.0  # 2025-10-09 08:53:20 UTC
+    (found,) = shortfalls(made, outcomes, "en", now=now)
+    assert found.text == ("“Revenue” is as of 08:48 UTC, 5 min ago, and may be out of date: it did not answer in time.")
+    assert (found.as_of, found.to_dict()["as_of"], found.age) == (now - 300, now - 300, 300.0)
+    (chinese,) = shortfalls(made, outcomes, "zh", now=now)
+    assert chinese.text == "“Revenue”截至 08:48 UTC（5 分钟前），可能已过时：没有及时响应。"
+    assert clock_text(now - 86_400, now) == "2025-10-08 08:53 UTC"
+    assert clock_text(-1e300, now) == "?"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [],
+        {},
+        [None, None],
+        [-1, -2.5],
+        [math.nan, math.inf, -math.inf],
+        [10**5000, -(10**5000)],
+        [{"n": -1}, {"n": math.nan}, {"n": 10**400}, {}],
+        [[1, 2], [3]],
+        {"a": [], "b": None, "c": -math.inf},
+        [{"a|b": "x|y\nz"}] * 50,
+        {i: i for i in range(1000)},
+    ],
+)
+@pytest.mark.parametrize("missing_too", [False, True])
+def test_whatever_partial_results_hold_there_is_an_answer_in_moments(value, missing_too):
+    made = plan(task("a", title="Parts"), task("b"))
+    outcomes = {"a": outcome(value, truncated=True, reason="not_started")}
+    if missing_too:
+        outcomes["b"] = missing("deadline_exceeded")
+    start = time.process_time()
+    answer, _, failed = build(parts_of(made, outcomes), None)
+    assert time.process_time() - start < 0.1  # 15 ms on a machine that does nothing else
+    assert failed is None
+    assert "“Parts” is incomplete: there was no time left to start it." in answer.text
+    assert "nan" not in answer.text
+    assert "inf" not in answer.text.replace("information", "")
+    assert len(answer.text) < 20_000

@@ -71,5 +71,7 @@ def agent(what: Any = None, *, tools: Iterable[Any] = (), name: str = "tester", 
 
 def app(what: Any = None, *, tools: Iterable[Any] = (), store: Any = "off", **options: Any) -> App:
     """An app with one agent that always makes the same plan."""
-    mine = {name: options.pop(name) for name in ("answer", "width", "planners", "budget") if name in options}
+    mine = {
+        name: options.pop(name) for name in ("answer", "width", "planners", "budget", "makes_up_for") if name in options
+    }
     return App(agents=[agent(what, tools=tools, **mine)], store=store, **options)

@@ -28,6 +28,8 @@ class Agent:
     ``answer`` makes the text and files from the outcomes; without it a generic one is made. ``budget`` in seconds is
     the default for runs that ask for none. ``width`` is how many tasks of one run may run at once.
     ``breaker`` short-circuits the agent at the door while its runs keep failing as a whole; None: never.
+    ``makes_up_for`` names the tools without whose results the ``answer`` function still has something to say: what is
+    known without them. See :func:`~failsoft.runs.fallbacks.uncovered`.
     """
 
     name: str
@@ -39,6 +41,7 @@ class Agent:
     limits: PlanLimits = field(default_factory=PlanLimits)
     width: int = 16
     breaker: BreakerPolicy | None = AGENT_BREAKER
+    makes_up_for: frozenset[str] = frozenset()
 
     def __init__(
         self,
@@ -53,6 +56,7 @@ class Agent:
         width: int = 16,
         breaker: BreakerPolicy | None = AGENT_BREAKER,
         planner_order: Sequence[str] | None = None,
+        makes_up_for: Iterable[str] = (),
     ) -> None:
         if not _NAME.fullmatch(name):
             raise BadInput(f"{name[:80]!r} is no name for an agent: letters, digits, _ . -", param="agents")
@@ -72,6 +76,7 @@ class Agent:
             "limits": limits or PlanLimits(),
             "width": width,
             "breaker": breaker,
+            "makes_up_for": frozenset(makes_up_for),
         }
         for key, value in values.items():
             object.__setattr__(self, key, value)

@@ -84,7 +84,10 @@ ShortfallKind = Literal["missing", "stale", "substituted", "truncated", "suspici
 
 @dataclass(frozen=True, slots=True)
 class Shortfall:
-    """One way in which an answer is less than what was asked for: which task, what, why (a reason code), in words."""
+    """One way in which an answer is less than what was asked for: which task, what, why (a reason code), in words.
+
+    ``age`` is in seconds; ``as_of`` the moment that a stale value is of, in seconds since the epoch.
+    """
 
     task: str
     title: str
@@ -93,6 +96,7 @@ class Shortfall:
     text: str
     age: float | None = None
     essential: bool = True
+    as_of: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data."""
@@ -103,6 +107,7 @@ class Shortfall:
             "reason": self.reason,
             "text": self.text,
             "age_s": self.age,
+            "as_of": self.as_of,
             "essential": self.essential,
         }
 
@@ -152,8 +157,13 @@ class Parts:
 AnswerFunction = Callable[[Parts], Answer]
 
 
-def shortfalls(plan: Plan | None, outcomes: Mapping[str, Outcome[Any]], language: Language) -> tuple[Shortfall, ...]:
-    """Everything in which the outcomes are less than what the plan asked for, in the plan's order."""
+def shortfalls(
+    plan: Plan | None, outcomes: Mapping[str, Outcome[Any]], language: Language, *, now: float | None = None
+) -> tuple[Shortfall, ...]:
+    """Everything in which the outcomes are less than what the plan asked for, in the plan's order.
+
+    With `now`, in seconds since the epoch, stale parts say what moment they are of.
+    """
     found: list[Shortfall] = []
     for task in plan.tasks if plan is not None else ():
         outcome = outcomes.get(task.id)
@@ -181,9 +191,10 @@ def shortfalls(plan: Plan | None, outcomes: Mapping[str, Outcome[Any]], language
                 task.label,
                 kind,
                 reason,
-                sentence(task.label, kind, reason, age, language),
+                sentence(task.label, kind, reason, age, language, now),
                 age,
                 task.essential,
+                None if age is None or now is None else now - age,
             )
         )
     return tuple(found)

@@ -103,6 +103,11 @@ class StaticPlanner:
     def __init__(self, plan: Plan | Callable[[PlanRequest], Plan]) -> None:
         self._plan = plan
 
+    @property
+    def fixed(self) -> Plan | None:
+        """The plan when it is always the same, else None."""
+        return self._plan if isinstance(self._plan, Plan) else None
+
     async def plan(self, request: PlanRequest, tools: ToolRegistry, context: PlanContext) -> Plan:
         """The plan it was given."""
         return self._plan if isinstance(self._plan, Plan) else self._plan(request)

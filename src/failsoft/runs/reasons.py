@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Final, Literal
 
-__all__ = ["REASONS", "age_text", "reason_text", "sentence"]
+__all__ = ["REASONS", "age_text", "clock_text", "reason_text", "sentence"]
 
 REASONS: Final[dict[str, tuple[str, str]]] = {
     "attempt_timeout": ("it did not answer in time", "没有及时响应"),
@@ -67,19 +68,32 @@ def age_text(age: float, language: Literal["en", "zh"]) -> str:
     return f"{age:.0f} {'秒' if language == 'zh' else 's'}"
 
 
+def clock_text(at: float, now: float) -> str:
+    """A moment (seconds since the epoch) as people read it: ``14:02 UTC``, with its day when that is not today's."""
+    try:
+        moment, today = datetime.fromtimestamp(at, UTC), datetime.fromtimestamp(now, UTC)
+    except (OverflowError, OSError, ValueError):
+        return "?"
+    return moment.strftime("%H:%M UTC" if moment.date() == today.date() else "%Y-%m-%d %H:%M UTC")
+
+
 def sentence(
     title: str,
     kind: Literal["missing", "stale", "substituted", "truncated", "suspicious"],
     reason: str,
     age: float | None,
     language: Literal["en", "zh"],
+    now: float | None = None,
 ) -> str:
-    """What falls short and why, for people."""
+    """What falls short and why, for people; with `now` (seconds since the epoch) the moment that it is of, too."""
     why = reason_text(reason, language)
+    of = None if now is None or age is None else clock_text(now - age, now)
     if language == "zh":
         what = {
             "missing": "缺失",
-            "stale": f"使用了 {age_text(age or 0.0, language)}前的结果，可能已过时",
+            "stale": f"使用了 {age_text(age or 0.0, language)}前的结果，可能已过时"
+            if of is None
+            else f"截至 {of}（{age_text(age or 0.0, language)}前），可能已过时",
             "substituted": "由替代来源提供",
             "truncated": "不完整",
             "suspicious": "存疑",
@@ -87,7 +101,9 @@ def sentence(
         return f"“{title}”{what}：{why}。"
     what = {
         "missing": "is missing",
-        "stale": f"is from {age_text(age or 0.0, language)} ago and may be out of date",
+        "stale": f"is from {age_text(age or 0.0, language)} ago and may be out of date"
+        if of is None
+        else f"is as of {of}, {age_text(age or 0.0, language)} ago, and may be out of date",
         "substituted": "comes from a substitute",
         "truncated": "is incomplete",
         "suspicious": "is doubtful",

@@ -208,7 +208,14 @@ class RunResult:
             answer=data.get("answer"),
             shortfalls=tuple(
                 Shortfall(
-                    one["task"], one["title"], one["kind"], one["reason"], one["text"], one["age_s"], one["essential"]
+                    one["task"],
+                    one["title"],
+                    one["kind"],
+                    one["reason"],
+                    one["text"],
+                    one["age_s"],
+                    one["essential"],
+                    one.get("as_of"),
                 )
                 for one in provenance.get("shortfalls", ())
             ),

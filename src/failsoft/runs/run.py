@@ -554,7 +554,7 @@ class Run:
             self.scheduler.cut_short("approval_expired")
         start = self._loop.time()
         outcomes = self.scheduler.outcomes
-        fell_short = shortfalls(self.plan, outcomes, self._ask.language)
+        fell_short = shortfalls(self.plan, outcomes, self._ask.language, now=self._parts.sources.wall())
         parts = Parts(self._ask, self.plan, outcomes, fell_short, max(0.0, self.deadline - start))
         answer, parts, broken = build(parts, self.agent.answer)
         took = self._loop.time() - start

@@ -75,6 +75,7 @@ def make_analyst(sources: Sources, *, model: Planner | None = None, planner: str
         tools=make_tools(sources),
         planners=planners,
         answer=Replies(sources.profiles),
+        makes_up_for=("query", "compare", "unusual", "chart"),
     )
 
 
