@@ -223,6 +223,9 @@ async def test_health_and_the_documented_api():
             "/v1/runs/{run_id}/events",
             "/v1/sessions/{session_id}",
             "/v1/agents",
+            "/v1/approvals",
+            "/v1/approvals/{approval_id}",
+            "/v1/approvals/{approval_id}/resolve",
             "/v1/downstreams",
             "/health/liveness",
             "/health/readiness",
@@ -250,7 +253,12 @@ async def test_stopping_answers_whoever_still_waits_with_what_there_is():
 def test_the_page_about_the_api_names_every_path():
     page = (Path(__file__).parents[2] / "docs" / "http.md").read_text()
     shown = {
-        (method, path.replace("sessions/{id}", "sessions/{session_id}").replace("{id}", "{run_id}"))
+        (
+            method,
+            path.replace("sessions/{id}", "sessions/{session_id}")
+            .replace("approvals/{id}", "approvals/{approval_id}")
+            .replace("{id}", "{run_id}"),
+        )
         for method, path in re.findall(r"^\| `(GET|POST) (\S+)` \|", page, re.MULTILINE)
     }
     paths = openapi(App(Settings(), agents=[agent()]))["paths"]

@@ -87,11 +87,6 @@ class RunHandle:
         run = self._run
         return asyncio.get_running_loop().time() - run.began if run.result is None else run.result.elapsed
 
-    async def paused(self) -> None:
-        """Waits until the run has ended, or waits for a person."""
-        while not self.done and self.state is not RunState.WAITING_APPROVAL:
-            await self.changed()
-
     def tasks(self) -> tuple[TaskResult, ...]:
         """Every task of the plan as it stands now."""
         run = self._run

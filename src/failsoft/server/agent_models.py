@@ -92,7 +92,7 @@ class AgentModels:
         """The whole answer. Raises what made its run fail."""
         handle = self._start(request, record)
         try:
-            await handle.paused()
+            await handle.settled()
         finally:
             self._left(handle)
         text, facts = self._told(handle, record)

@@ -74,8 +74,8 @@ class Projection:
             yield from self._task_finished(event.task, data)
         elif kind == "run.eta":
             yield {"type": "CUSTOM", "name": "eta", "value": dict(data)}
-        elif kind in ("approval.requested", "approval.resolved"):
-            yield {"type": "CUSTOM", "name": kind, "value": {"task": event.task, **data}}
+        elif kind in ("run.waiting_approval", "approval.resolved"):
+            yield {"type": "CUSTOM", "name": kind.removeprefix("run."), "value": {"task": event.task, **data}}
         elif kind == "text.delta":
             yield from self._text(str(data.get("text", "")))
         elif kind in TERMINAL:

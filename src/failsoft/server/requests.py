@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import re
 from collections.abc import AsyncGenerator
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -26,11 +26,14 @@ __all__ = [
     "idempotency_key",
     "known_query",
     "limit_of",
+    "parsed",
     "read_body",
     "request_id",
     "run_body",
     "spent",
 ]
+
+M = TypeVar("M", bound=BaseModel)
 
 BODY_SECONDS = 10.0
 """How long a client may take to send its body."""
@@ -130,22 +133,27 @@ def _too_large(limit: int) -> BodyTooLarge:
 
 def run_body(raw: bytes) -> RunBody:
     """The request in `raw`; every mistake is a :class:`~failsoft.base.errors.BadInput` that names its field."""
+    body = parsed(RunBody, raw, like='{"input": "…"}')
+    body.check()
+    return body
+
+
+def parsed(model: type[M], raw: bytes, *, like: str) -> M:
+    """The body that `raw` is; raises :class:`~failsoft.base.errors.BadInput`, which names the field."""
     if not raw.strip():
-        raise BadInput('the body is empty; it should be JSON like {"input": "…"}', param="body")
+        raise BadInput(f"the body is empty; it should be JSON like {like}", param="body")
     try:
-        body = RunBody.model_validate_json(raw)
+        return model.model_validate_json(raw)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         where = str(first["loc"][0]) if first["loc"] else "body"
         if first["type"] == "json_invalid":
             raise BadInput("the body is not JSON", param="body") from None
         if first["type"] == "extra_forbidden":
-            known = ", ".join(RunBody.model_fields)
+            known = ", ".join(model.model_fields)
             raise BadInput(f"{where[:80]}: unknown field; known are {known}", param=where[:80]) from None
         message = first["msg"].replace("Input should", "should").replace("String should", "should")
         raise BadInput(f"{where}: {message}", param=where) from None
-    body.check()
-    return body
 
 
 _HEADERS = (("x-max-wait", "s"), ("x-request-timeout-ms", "ms"), ("x-envoy-expected-rq-timeout-ms", "ms"))

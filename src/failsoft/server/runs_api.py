@@ -214,7 +214,7 @@ class _Told(BackgroundTask):
 async def _waited(handle: RunHandle, request: Request) -> bool:
     """Whether the run has ended, or waits for a person, while its client was there."""
     async with asyncio.TaskGroup() as tasks:
-        ending = tasks.create_task(handle.paused())
+        ending = tasks.create_task(handle.settled())
         gone = tasks.create_task(_gone(request))
         try:
             await asyncio.wait((ending, gone), return_when=asyncio.FIRST_COMPLETED)

@@ -4,23 +4,28 @@ these; a test sends what the document promises and holds every answer against it
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from failsoft.server.requests import SESSION_ID
 
 __all__ = [
+    "APPROVAL_PARAMETERS",
     "EVENT_PARAMETERS",
     "EVENT_RESPONSES",
     "FILE_RESPONSES",
     "LIST_PARAMETERS",
+    "RESOLUTION_BODY",
     "RUN_PARAMETERS",
     "RUN_RESPONSES",
     "SESSION_PARAMETERS",
     "VALUES_PARAMETER",
     "AgentListView",
+    "ApprovalListView",
+    "ApprovalView",
     "ErrorView",
+    "Resolution",
     "RunListView",
     "RunView",
     "SessionView",
@@ -176,6 +181,47 @@ class AgentListView(BaseModel):
     agents: list[AgentView]
 
 
+class ApprovalView(BaseModel):
+    """A question to a person: may this task do this?"""
+
+    id: str
+    run_id: str
+    task: str
+    tool: str
+    title: str
+    agent: str
+    arguments: dict[str, Any]
+    arguments_hash: str = Field(description="What the answer is bound to.")
+    reason: str = Field(description="tool, repeated_degradation or unknown_outcome")
+    status: str = Field(description="pending, approved, rejected, expired or withdrawn")
+    created: float
+    expires: float
+    resolved: float | None
+    by: str | None
+    note: str
+
+
+class ApprovalListView(BaseModel):
+    """A page of approvals, newest first."""
+
+    approvals: list[ApprovalView]
+    next: str | None = Field(description="`after` of the next page; null when this is the last.")
+
+
+class Resolution(BaseModel):
+    """A person's answer."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        strict=True,
+        json_schema_extra={"examples": [{"status": "approved", "by": "ann@example.com", "note": "checked"}]},
+    )
+
+    status: Literal["approved", "rejected"] = Field(description="The answer.")
+    by: str | None = Field(None, max_length=200, description="Who says so.")
+    note: str = Field("", max_length=2_000, description="Why.")
+
+
 _TEXTS: Final = {
     400: "Something about the request is wrong; `param` says what.",
     401: "An API key is needed, or this one is not known.",
@@ -229,6 +275,21 @@ LIST_PARAMETERS: Final = {
         _query("session_id", {"type": "string"}, "Only runs of this session."),
         _query("agent", {"type": "string"}, "Only runs of this agent."),
     ]
+}
+APPROVAL_PARAMETERS: Final = {
+    "parameters": [
+        _LIMIT,
+        _query("after", {"type": "string"}, "`next` of the page before."),
+        _query(
+            "status",
+            {"type": "string", "enum": ["pending", "approved", "rejected", "expired", "withdrawn"]},
+            "Only those in this state.",
+        ),
+        _query("run_id", {"type": "string"}, "Only those of this run."),
+    ]
+}
+RESOLUTION_BODY: Final = {
+    "requestBody": {"required": True, "content": {"application/json": {"schema": Resolution.model_json_schema()}}}
 }
 SESSION_PARAMETERS: Final = {
     "parameters": [_LIMIT, _query("before", {"type": "string"}, "`before` of the page of newer turns.")]

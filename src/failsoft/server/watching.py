@@ -182,6 +182,9 @@ class LiveFrames:
             if shared.end is not None:
                 self._over = True
                 return shared.last(strict=self._strict)
+            if self._handle.done:  # another process goes on with it: who comes back will be told by the store
+                self._over = True
+                return None
             try:
                 async with asyncio.timeout_at(deadline):
                     await self._handle.changed()
