@@ -6,6 +6,7 @@ import asyncio
 import errno
 import socket
 import ssl
+from collections import deque
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import lru_cache, partial
@@ -106,33 +107,54 @@ class _Response:
         return self
 
     async def __anext__(self) -> bytes:
-        try:
-            piece = await self._content.readany()
-        except (aiohttp.ClientError, ConnectionError, EOFError) as error:
-            raise StreamCut(f"the body broke off: {type(error).__name__}") from error
+        piece = await self._next()
         if not piece:
             raise StopAsyncIteration
         return piece
+
+    async def _next(self) -> bytes:
+        """What has arrived of the body, once there is anything; empty at its end."""
+        content = self._content
+        try:
+            piece, more = await content.readchunk()
+            while more and not piece:
+                piece, more = await content.readchunk()
+            return piece + _at_hand(content) if more else piece
+        except (aiohttp.ClientError, ConnectionError, EOFError) as error:
+            raise StreamCut(f"the body broke off: {type(error).__name__}") from error
 
     async def aclose(self) -> None:
         """Nothing is kept between two pieces."""
 
     async def read(self, limit: int) -> bytes:
         """See :class:`~failsoft.base.transport.HttpResponse`."""
-        content = self._content
         parts: list[bytes] = []
         size = 0
-        try:
-            while piece := await content.readany():
-                size += len(piece)
-                if size > limit:
-                    raise MalformedResult(f"the body has more than {limit} bytes")
-                if not parts and content.at_eof():
-                    return piece
-                parts.append(piece)
-        except (aiohttp.ClientError, ConnectionError, EOFError) as error:
-            raise StreamCut(f"the body broke off: {type(error).__name__}") from error
+        while piece := await self._next():
+            size += len(piece)
+            if size > limit:
+                raise MalformedResult(f"the body has more than {limit} bytes")
+            if not parts and self._content.at_eof():
+                return piece
+            parts.append(piece)
         return b"".join(parts)
+
+
+def _at_hand(content: aiohttp.StreamReader) -> bytes:
+    """What has arrived besides the chunk just read.
+
+    aiohttp gives chunks back one by one, each with 2 µs of bookkeeping, a third of what a busy stream costs. Put
+    together first they are one. Of what is not its public face only the buffer is touched; without it, or when it is
+    something else, the chunks come one by one.
+    """
+    buffer = getattr(content, "_buffer", None)
+    if type(buffer) is not deque or not buffer:
+        return b""
+    if len(buffer) > 1:
+        joined = b"".join(buffer)
+        buffer.clear()
+        buffer.append(joined)
+    return content.read_nowait()
 
 
 class _Sending:
