@@ -553,3 +553,48 @@ def test_whatever_an_upstream_sends_the_end_is_an_answer_or_an_error_of_ours(pie
         assert guards(g)[0].statistics().in_use == 0
 
     run(go())
+
+
+# --- what people should know ---------------------------------------------------------------------------------------
+
+
+async def asked_for(g, stream):
+    """The record of a call, streamed or whole."""
+    if stream:
+        return (await told(g, ask(stream=True)))[2]
+    return (await completed(g))[1]
+
+
+@pytest.mark.parametrize(
+    ("broken", "reading"),
+    [
+        (DownstreamUnavailable("x", details={"fault": "dns"}), "dns"),
+        (DownstreamUnavailable("x", details={"fault": "tls"}), "tls"),
+        ([sse(delta("", "stop"), b"[DONE]")], "no_content"),
+    ],
+)
+@pytest.mark.parametrize("stream", [True, False])
+async def test_what_needs_people_is_told_although_the_route_stays(broken, reading, stream):
+    told_of, heard = [], []
+
+    class Webhook:
+        def tell(self, event, alias, route, data):
+            told_of.append((event, alias, route, data["reading"]))
+
+    g = gateway(Upstreams(main=broken, backup=WELL))
+    g.webhook = Webhook()
+    g.kernel.bus.add(heard.append)
+    record = await asked_for(g, stream)
+    assert record.route == "backup"
+    assert told_of == [("alert", "gpt-x", "main", reading)]
+    assert [event.data["reading"] for event in heard if event.kind == "route.alert"] == [reading]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_route_that_gives_nothing_but_empty_answers_is_left_and_its_breaker_stays_closed(stream):
+    ups = Upstreams(main=[sse(delta("", "stop"), b"[DONE]")], backup=WELL)
+    g = gateway(ups)
+    for _ in range(6):
+        assert (await asked_for(g, stream)).route == "backup"
+    assert ups.asked.count("main") == 3  # three errors in a row: the alias has moved on
+    assert all(guard.breaker.state is BreakerState.CLOSED for guard in guards(g))

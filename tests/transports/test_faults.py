@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import struct
+import threading
 from contextlib import asynccontextmanager
 
 import aiohttp
@@ -60,8 +61,50 @@ async def test_nobody_there(url, fault):
     await fails(HttpRequest("GET", url), fault)
 
 
-async def fails(request, fault):
-    transport = AiohttpTransport()
+@pytest.mark.realtime
+async def test_a_server_that_takes_no_connections_is_left_at_the_connect_limit():
+    with socket.socket() as deaf:  # a full backlog: the system drops what comes
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen(0)
+        waiting = [socket.socket() for _ in range(3)]
+        try:
+            for one in waiting:
+                one.setblocking(False)
+                one.connect_ex(deaf.getsockname())
+            began = asyncio.get_running_loop().time()
+            await fails(HttpRequest("GET", f"http://127.0.0.1:{deaf.getsockname()[1]}/", connect=0.3), "timeout")
+            assert 0.25 < asyncio.get_running_loop().time() - began < 1.5
+        finally:
+            for one in waiting:
+                one.close()
+
+
+@pytest.mark.realtime
+async def test_a_tls_handshake_that_never_ends_is_within_the_connect_limit():
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        began = asyncio.get_running_loop().time()
+        await fails(HttpRequest("GET", f"https://127.0.0.1:{mute.getsockname()[1]}/", connect=0.3), "timeout")
+        assert 0.25 < asyncio.get_running_loop().time() - began < 1.5
+
+
+@pytest.mark.realtime
+async def test_a_name_that_is_looked_up_without_end_is_within_the_connect_limit():
+    ended = threading.Event()
+
+    def hang(host, port, family):
+        ended.wait(5.0)
+        raise OSError("at last")
+
+    began = asyncio.get_running_loop().time()
+    try:
+        await fails(HttpRequest("GET", "http://models.test/", connect=0.3), "timeout", look_up=hang)
+        assert 0.25 < asyncio.get_running_loop().time() - began < 1.5
+    finally:
+        ended.set()
+
+
+async def fails(request, fault, **options):
+    transport = AiohttpTransport(**options)
     try:
         with pytest.raises(DownstreamUnavailable) as failed:
             async with transport.send(request):
@@ -69,7 +112,11 @@ async def fails(request, fault):
     finally:
         await transport.aclose()
     assert failed.value.details["fault"] == fault
-    assert read_failure(failed.value).name == {"url": "misrouted", "redirects": "misrouted"}.get(fault, fault)
+    assert read_failure(failed.value).name == {
+        "url": "misrouted",
+        "redirects": "misrouted",
+        "timeout": "connect_late",
+    }.get(fault, fault)
 
 
 KEY = ConnectionKey("h", 1, False, True, None, None, None)

@@ -19,6 +19,7 @@ from failsoft.models.limits import ModelLimits
 from failsoft.models.routes import Alias, Route
 from failsoft.models.staged import StagedPolicy
 from failsoft.models.stickiness import StickinessPolicy
+from failsoft.models.webhook import WebhookPolicy
 
 __all__ = ["AliasSettings", "GatewaySettings", "RouteSettings"]
 
@@ -195,6 +196,37 @@ class AliasSettings(Section):
         return self
 
 
+class WebhookSettings(Section):
+    """Who is told of alerts and of the levels of a model that gets slow: an address that takes signed POSTs."""
+
+    url: str = key(..., "Where messages are sent.", scope="process", pattern="^https?://")
+    secret: SecretStr | None = key(
+        None, "The key of the signature, HMAC-SHA256; from the environment only: `${NAME}`.", scope="process"
+    )
+    events: list[Literal["alert", "L1", "L2"]] = key(
+        ["alert", "L2"],
+        "What is told: `alert` (a refused key, a used-up quota, a name or certificate that fails, empty answers), `L1` "
+        "(shortened limits), `L2` (more instances are wanted, or no longer).",
+        scope="process",
+    )
+    timeout: Seconds = key(5.0, "How long one try may take.", scope="process", unit="seconds", gt=0, le=60)
+    retries: int = key(2, "Tries after the first.", scope="process", ge=0, le=10)
+    repeat_after: Seconds = key(
+        60.0, "How long the same alert is not told again, but counted.", scope="process", unit="seconds", ge=0
+    )
+
+    def policy(self) -> WebhookPolicy:
+        """The policy as the gateway takes it."""
+        return WebhookPolicy(
+            self.url,
+            None if self.secret is None else self.secret.get_secret_value(),
+            frozenset(self.events),
+            self.timeout,
+            self.retries,
+            self.repeat_after,
+        )
+
+
 class GatewaySettings(Section):
     """The door of the model gateway: `/v1/chat/completions`, `/v1/embeddings`, `/v1/models`."""
 
@@ -216,6 +248,7 @@ class GatewaySettings(Section):
     log: Literal["stderr", "stdout", "off"] = key(
         "stderr", "Where one JSON line for each call goes; never with content or keys.", scope="process"
     )
+    webhook: WebhookSettings | None = None
 
     @model_validator(mode="after")
     def _ordered(self) -> GatewaySettings:

@@ -35,6 +35,7 @@ from failsoft.models.states import AliasState, RouteState
 from failsoft.models.streaming import OpenedStream, assemble, open_stream
 from failsoft.models.tokens import TokenEstimate
 from failsoft.models.upstream import as_piece
+from failsoft.models.webhook import Webhook
 from failsoft.models.whole import ask_whole
 
 __all__ = ["Gateway"]
@@ -51,11 +52,14 @@ class Gateway:
         *,
         sources: Sources | None = None,
         learned: Callable[[Route], LatencyModel | None] | None = None,
+        webhook: Webhook | None = None,
     ) -> None:
         self.kernel = kernel
         self.transport = transport
         self.sources = sources or kernel.sources
         self.tokens = TokenEstimate()
+        self.webhook = webhook
+        """Who is told what people should know."""
         self.learned = learned
         """What was learned of a route's times, if anything was."""
         self._aliases: dict[str, AliasState] = {}
@@ -253,8 +257,17 @@ class Gateway:
             self.kernel.bus.emit(
                 Event(f"staged.{change.level}", change.at, route, data={"alias": alias, **change._asdict()})
             )
+            if self.webhook is not None:
+                facts = {name: value for name, value in change._asdict().items() if name not in {"level", "at"}}
+                self.webhook.tell(change.level, alias, route, facts)
 
         return tell
+
+    def alert(self, state: AliasState, chosen: RouteState, data: dict[str, Any]) -> None:
+        """Tells people that a route needs them."""
+        self.tell("route.alert", state, chosen, data)
+        if self.webhook is not None:
+            self.webhook.tell("alert", state.alias.name, chosen.route.name, data)
 
     def tell(self, kind: str, state: AliasState, chosen: RouteState, data: dict[str, Any]) -> None:
         """Tells listeners something about a route."""

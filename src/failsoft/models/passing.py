@@ -168,14 +168,17 @@ def note_failure(
     sticky = state.stickiness
     if reading.take_out is not None:
         sticky.take_out(chosen.index, now, reading.take_out)
-        kind = "route.alert" if reading.alert else "route.taken_out"
-        gateway.tell(kind, state, chosen, {"reading": reading.name, "seconds": reading.take_out})
+        if not reading.alert:
+            gateway.tell("route.taken_out", state, chosen, {"reading": reading.name, "seconds": reading.take_out})
     elif chosen.guard is not None and chosen.guard.breaker.state is BreakerState.OPEN:
         sticky.breaker_opened(chosen.index, now)
-    elif blamed and reading.counts in {"failed", "timeout"}:
+    elif blamed and (reading.counts in {"failed", "timeout"} or reading.suspicious):
+        # an empty answer is no reason to open the breaker for all, but a route that gives nothing else is left
         sticky.failed(chosen.index, now, timeout=reading.counts == "timeout")
     else:
         sticky.unused(chosen.index)
+    if reading.alert:
+        gateway.alert(state, chosen, {"reading": reading.name, "code": reading.code, "seconds": reading.take_out})
     if blamed and reading.staged:
         chosen.staged.timeout(now - began, now)
     gateway.tell("route.failed", state, chosen, {"reading": reading.name, "code": reading.code})

@@ -11,6 +11,7 @@ from typing import Final
 
 from failsoft.kernel.guard import Kernel
 from failsoft.models.calls import CallRecord
+from failsoft.models.webhook import Webhook
 from failsoft.server.auth import KeyRing
 from failsoft.telemetry.exposition import Histogram, Page
 
@@ -85,7 +86,7 @@ class CallMetrics:
         if record.own is not None:
             self._own.observe(record.own)
 
-    def page(self, kernel: Kernel, ring: KeyRing, *, log_dropped: int = 0) -> bytes:
+    def page(self, kernel: Kernel, ring: KeyRing, *, log_dropped: int = 0, webhook: Webhook | None = None) -> bytes:
         """The Prometheus text."""
         page = Page()
         series = [(_names(key), one) for key, one in self._series.items()]
@@ -173,6 +174,13 @@ class CallMetrics:
         page.family(
             "failsoft_gateway_log_dropped_total", "counter", "Log lines that could not be written.", [({}, log_dropped)]
         )
+        if webhook is not None:
+            page.family(
+                "failsoft_gateway_webhook_total",
+                "counter",
+                "Messages to the webhook.",
+                (({"result": one}, getattr(webhook, one)) for one in ("sent", "failed", "dropped")),
+            )
         _guards(page, kernel)
         return page.text()
 

@@ -11,6 +11,7 @@ import msgspec
 from failsoft.config.sections import Settings
 from failsoft.kernel.guard import Kernel
 from failsoft.models.gateway import Gateway
+from failsoft.models.webhook import Webhook
 from failsoft.server.auth import KeyRing
 from failsoft.server.call_log import CallLog
 from failsoft.server.downstreams import downstreams_view
@@ -36,7 +37,9 @@ async def gateway_server(
     """A server for the settings' models on `sock`; ``await server.serve_until_stopped()`` runs it."""
     kernel = kernel or Kernel()
     transport = AiohttpTransport(connections=settings.gateway.connections)
-    gateway = Gateway(settings.aliases(), kernel, transport)
+    hook = settings.gateway.webhook
+    webhook = None if hook is None else Webhook(hook.policy(), kernel, transport)
+    gateway = Gateway(settings.aliases(), kernel, transport, webhook=webhook)
     readiness = Readiness()
     api = OpenAIApi(
         gateway,
@@ -49,6 +52,8 @@ async def gateway_server(
         yield Listening(api, sock, settings.server, readiness=readiness, cut=api.cut, on_listening=on_listening)
     finally:
         api.close()
+        if webhook is not None:
+            await webhook.aclose()
         await kernel.aclose()
         await transport.aclose()
 

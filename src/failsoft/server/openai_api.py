@@ -167,7 +167,8 @@ class OpenAIApi:
 
     async def _scrape(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.metrics.in_flight = len(self.calls)
-        page = self.metrics.page(self.gateway.kernel, self.ring, log_dropped=self.log.dropped)
+        gateway = self.gateway
+        page = self.metrics.page(gateway.kernel, self.ring, log_dropped=self.log.dropped, webhook=gateway.webhook)
         if self.more_metrics is not None:
             page += self.more_metrics()
         await send_body(send, 200, page, kind=CONTENT_TYPE)

@@ -10,6 +10,7 @@ from failsoft.app import App
 from failsoft.base.errors import DownstreamUnavailable
 from failsoft.base.transport import HttpRequest, HttpResponse
 from failsoft.models.gateway import Gateway
+from failsoft.models.webhook import Webhook
 from failsoft.server.agent_models import AgentModels
 from failsoft.server.asgi import make_api
 from failsoft.server.auth import KeyRing
@@ -30,6 +31,9 @@ class HttpServer(Listening):
         readiness = Readiness()
         self._app = app
         gateway = app.gateway or Gateway((), app.kernel, _Nowhere(), sources=app.sources)
+        hook = settings.gateway.webhook
+        self._webhook = None if hook is None else Webhook(hook.policy(), app.kernel, gateway.transport)
+        gateway.webhook = self._webhook
         self.openai = OpenAIApi(
             gateway,
             make_api(app, readiness),
@@ -52,6 +56,8 @@ class HttpServer(Listening):
         finally:
             self.openai.close()
             self._runs_log.close()
+            if self._webhook is not None:
+                await self._webhook.aclose()
 
     def _cut_all(self) -> None:
         for run in self._app.runs:

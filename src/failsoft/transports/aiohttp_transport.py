@@ -28,7 +28,8 @@ _NO_TIMEOUT: Final = aiohttp.ClientTimeout(total=None, connect=None, sock_read=N
 
 @lru_cache(maxsize=64)
 def _connect_timeout(seconds: float) -> aiohttp.ClientTimeout:
-    return aiohttp.ClientTimeout(total=None, connect=None, sock_read=None, sock_connect=seconds)
+    # of both, since the second knows nothing of names that are looked up, nor of TLS
+    return aiohttp.ClientTimeout(total=None, connect=seconds, sock_read=None, sock_connect=seconds)
 
 
 def _fault(error: BaseException) -> str:
