@@ -45,6 +45,7 @@ from failsoft.runs.crew import Crew, Orphan, within
 from failsoft.runs.doors import Doors
 from failsoft.runs.doubts import Doubts
 from failsoft.runs.durable import Durable, DurableLimits
+from failsoft.runs.facts import facts_of
 from failsoft.runs.forecasts import Forecasts, ForecastStatistics
 from failsoft.runs.handle import RunHandle
 from failsoft.runs.limits import Grace, RunLimits, RunParts
@@ -59,6 +60,8 @@ from failsoft.runs.sessions import Sessions
 from failsoft.runs.state import RunState
 from failsoft.stores.memory import MemoryStore
 from failsoft.stores.protocols import AppendEvents, FinishRun, RunStore, StoredEvent, StoredRun, Write
+from failsoft.telemetry.diagnosis import Diagnosis, Window, diagnose, summarise
+from failsoft.telemetry.timeline import Timeline
 from failsoft.tools.stale import StaleResults
 
 if TYPE_CHECKING:
@@ -143,6 +146,8 @@ class App:
         self._closing = False
         self._transport: Transport | None = None
         self._watchdog = LoopWatchdog(self.bus)
+        self._timeline = Timeline()
+        self.bus.add(self._timeline.hear)
         self.gateway: Gateway | None = self._made_gateway()
         """The model gateway, when models are configured."""
         self._guards()
@@ -486,6 +491,22 @@ class App:
     def runs(self) -> list[RunHandle]:
         """The runs that are running now."""
         return [RunHandle(run) for run in self._active.values()]
+
+    def diagnosis(self, handle: RunHandle) -> Diagnosis:
+        """Why a run was slow or degraded: where its budget went, whom to blame, what to change."""
+        return diagnose(facts_of(handle, self._timeline.spans(handle.run_id)))
+
+    def diagnosis_of_last(self, seconds: float, *, tenant: str | None = None) -> Window:
+        """The runs known here that ended in the last `seconds`, as one; a tenant's own when one is given."""
+        now = asyncio.get_running_loop().time()
+        ended = [
+            handle
+            for handle in self.known_runs()
+            if handle.done
+            and (tenant is None or handle.tenant == tenant)
+            and handle.began + handle.elapsed() >= now - seconds
+        ]
+        return summarise([self.diagnosis(handle) for handle in ended], seconds)
 
     def known_runs(self) -> list[RunHandle]:
         """The runs that are running now or have ended not long ago, oldest first within each."""

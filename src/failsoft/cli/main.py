@@ -188,6 +188,85 @@ def demo(
 app.add_typer(drill)
 
 
+Url = Annotated[
+    str | None,
+    typer.Option(metavar="URL", help="A running server. Default: FAILSOFT_URL, then http://127.0.0.1:8080."),
+]
+
+
+@app.command()
+def top(
+    url: Url = None,
+    every: Annotated[float, typer.Option(min=0.1, max=60.0, help="Seconds between two pictures.")] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Print one picture and end.")] = False,
+    json_: Json = False,
+) -> None:
+    """Watch a server: queues, permits, breakers; who holds them, where it is stuck, who waits behind.
+
+    \b
+    Examples:
+      failsoft top
+      failsoft top --url http://127.0.0.1:9000 --once
+    """  # noqa: D301 - \b keeps the lines as they are
+    from failsoft.cli.seeing import top as show
+
+    raise typer.Exit(show(url=url, every=every, once=once, as_json=json_))
+
+
+@app.command()
+def why(
+    last: Annotated[str, typer.Option(metavar="DURATION", help="How far back: 90s, 15m, 1h.")] = "15m",
+    url: Url = None,
+    json_: Json = False,
+) -> None:
+    """Say why runs fell short lately: whom they blame, where their time went, what to change.
+
+    \b
+    Examples:
+      failsoft why
+      failsoft why --last 1h --json
+    """  # noqa: D301 - \b keeps the lines as they are
+    from failsoft.cli.seeing import why_lately
+
+    raise typer.Exit(why_lately(last, url=url, as_json=json_))
+
+
+runs = typer.Typer(name="runs", help="The runs of a running server.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@runs.command(name="why")
+def runs_why(run: Annotated[str, typer.Argument(metavar="ID")], url: Url = None, json_: Json = False) -> None:
+    """Say why a run was slow or degraded: where its budget went, which limit fired, whom to blame, what to change.
+
+    \b
+    Examples:
+      failsoft runs why run_019a22d9550077ea86a94f1ae5d13b7f
+    """  # noqa: D301 - \b keeps the lines as they are
+    from failsoft.cli.seeing import why_run
+
+    raise typer.Exit(why_run(run, url=url, as_json=json_))
+
+
+@runs.command(name="list")
+def runs_list(
+    url: Url = None,
+    limit: Annotated[int, typer.Option(min=1, max=200, help="How many.")] = 20,
+    json_: Json = False,
+) -> None:
+    """List the newest runs.
+
+    \b
+    Examples:
+      failsoft runs list --limit 5
+    """  # noqa: D301 - \b keeps the lines as they are
+    from failsoft.cli.seeing import list_runs
+
+    raise typer.Exit(list_runs(url=url, limit=limit, as_json=json_))
+
+
+app.add_typer(runs)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line and exits."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)

@@ -45,13 +45,14 @@ class Queued(Waiter):
     """A call waiting for a permit: wakes its coroutine when the bulkhead grants or refuses."""
 
     leaves = True
-    __slots__ = ("admission", "future")
+    __slots__ = ("admission", "future", "scope")
 
     def __init__(
-        self, future: asyncio.Future[None], priority: int, tenant: str | None, fallback: bool, deadline: float
+        self, future: asyncio.Future[None], priority: int, tenant: str | None, scope: Scope, deadline: float
     ) -> None:
-        super().__init__(priority=priority, tenant=tenant, fallback=fallback, deadline=deadline)
+        super().__init__(priority=priority, tenant=tenant, fallback=scope.fallback, deadline=deadline)
         self.future = future
+        self.scope = scope
         self.admission: Admission | None = None
 
     def granted(self) -> None:
@@ -93,7 +94,7 @@ async def admit(
     loop = get_running_loop()
     max_wait = guard.policy.bulkhead.max_wait
     by = until if max_wait is None else min(until, now + max_wait)
-    waiter = Queued(loop.create_future(), priority, tenant, scope.fallback, until)
+    waiter = Queued(loop.create_future(), priority, tenant, scope, until)
     cancelling = task.cancelling()
     try:
         bulkhead.enqueue(waiter, now)
@@ -106,6 +107,7 @@ async def admit(
     except BaseException as error:
         guard.heap.disarm(alarm)
         _leave(guard, waiter, loop.time())
+        guard.emit("call.waited", loop.time() - now)
         if isinstance(error, FailsoftError):
             if alarm.fired:
                 task.uncancel()
@@ -114,7 +116,8 @@ async def admit(
             raise guard.refused(_waited_out(guard, by, until, limit)) from None
         raise
     guard.heap.disarm(alarm)
-    now = loop.time()
+    began, now = now, loop.time()
+    guard.emit("call.waited", now - began)
     if alarm.fired or now >= until:  # granted and out of time in one pass of the loop, or the loop was blocked since
         _leave(guard, waiter, now)
         if alarm.fired:

@@ -368,6 +368,10 @@ class Bulkhead:
         """How many wait."""
         return self._queue.waiting
 
+    def waiters(self) -> list[Waiter]:
+        """Who waits, the most important first, and within a rank the oldest first."""
+        return list(self._queue)
+
     @property
     def service_time(self) -> float | None:
         """Median of the recent times that calls held a permit, in seconds; None before there is any."""

@@ -26,8 +26,8 @@ from typing import Any, Final, Protocol, TypeVar, TypeVarTuple, cast
 from failsoft.base.clock import Sources
 from failsoft.base.errors import FailsoftError, InternalError
 from failsoft.base.events import Event, EventBus
-from failsoft.base.outcomes import Kind, Outcome
-from failsoft.kernel.admission import admit, gate, open_error, unaffordable
+from failsoft.base.outcomes import Kind, Outcome, Priority
+from failsoft.kernel.admission import Queued, admit, gate, open_error, unaffordable
 from failsoft.kernel.breaker import Breaker, BreakerPolicy, BreakerState, ProbeCap, Transition
 from failsoft.kernel.budget import RetryBudget
 from failsoft.kernel.bulkhead import Bulkhead
@@ -45,7 +45,7 @@ from failsoft.kernel.stream import GuardedStream, StreamLimits
 from failsoft.kernel.threads import ThreadLane
 from failsoft.kernel.ticket import Ticket
 from failsoft.kernel.timeout import AdaptiveTimeout
-from failsoft.kernel.views import CallEnded, GuardStatistics, Holder, holder
+from failsoft.kernel.views import CallEnded, GuardStatistics, Holder, Waiting, holder
 
 __all__ = ["CallEnded", "Guard", "GuardStatistics", "Interceptor", "Kernel", "guard"]
 
@@ -636,6 +636,21 @@ class Guard:
         """Who holds a permit now, oldest first, orphans included."""
         now = self.now()
         return [holder(self.name, ticket, now) for ticket in self._tickets]
+
+    def waiters(self) -> list[Waiting]:
+        """Who waits for a permit, in the order of rank, oldest first within it."""
+        now = self.now()
+        return [
+            Waiting(
+                one.scope.run,
+                one.scope.task,
+                one.tenant,
+                Priority.NAMES[one.priority],
+                now - one.enqueued_at,
+                one.deadline - now,
+            )
+            for one in cast("list[Queued]", self.bulkhead.waiters())
+        ]
 
     def orphans(self) -> list[Holder]:
         """Callees that outlived their limit and still run."""

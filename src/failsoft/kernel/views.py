@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
 from failsoft.kernel.threads import Job
 from failsoft.kernel.ticket import Ticket
 
-__all__ = ["CallEnded", "GuardStatistics", "Holder", "holder"]
+__all__ = ["CallEnded", "GuardStatistics", "Holder", "Waiting", "holder"]
+
+
+_DEEPEST: Final = 100
+"""How many coroutines that await each other are followed."""
 
 
 class CallEnded(NamedTuple):
@@ -61,6 +65,32 @@ class Holder(NamedTuple):
     where: str | None
 
 
+class Waiting(NamedTuple):
+    """Who waits for a permit: ``age`` in seconds since it came, ``remaining`` until it has to leave."""
+
+    run: str | None
+    task: str | None
+    tenant: str | None
+    priority: str
+    age: float
+    remaining: float
+
+
+def _innermost(awaited: Any) -> str | None:
+    """Where a suspended coroutine is stuck: the last frame of the chain of what it awaits that is Python."""
+    where = None
+    for _ in range(_DEEPEST):
+        frame = None
+        for prefix in ("cr", "ag", "gi"):
+            if (frame := getattr(awaited, f"{prefix}_frame", None)) is not None:
+                where = f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}"
+                awaited = getattr(awaited, f"{prefix}_{'yieldfrom' if prefix == 'gi' else 'await'}")
+                break
+        if frame is None:
+            break
+    return where
+
+
 def holder(downstream: str, ticket: Ticket, now: float) -> Holder:
     """The view of a ticket."""
     where = None
@@ -69,9 +99,7 @@ def holder(downstream: str, ticket: Ticket, now: float) -> Holder:
         where = stack[-1] if stack else ticket.callee.name
     else:
         task = ticket.callee if isinstance(ticket.callee, asyncio.Task) else ticket.owner
-        frames = task.get_stack(limit=1)
-        if frames:
-            where = f"{frames[-1].f_code.co_filename}:{frames[-1].f_lineno} {frames[-1].f_code.co_name}"
+        where = _innermost(task.get_coro())
     scope = ticket.scope
     return Holder(
         downstream, scope.run, scope.task, ticket.tenant, now - ticket.since, ticket.limit, ticket.orphan, where

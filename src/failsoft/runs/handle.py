@@ -78,6 +78,11 @@ class RunHandle:
         """The run's whole budget in seconds."""
         return self._run.budget
 
+    @property
+    def began(self) -> float:
+        """Loop time at which its budget began."""
+        return self._run.began
+
     def remaining(self) -> float:
         """Seconds until the run's deadline, never negative."""
         return max(0.0, self._run.deadline - asyncio.get_running_loop().time())

@@ -13,6 +13,7 @@ from failsoft import __version__
 from failsoft.app import App
 from failsoft.base.clock import Sources
 from failsoft.server.approvals_api import approvals_router
+from failsoft.server.diagnosis_api import diagnosis_router
 from failsoft.server.downstreams import downstreams_view
 from failsoft.server.errors import Json, install_errors
 from failsoft.server.listening import Readiness
@@ -49,6 +50,7 @@ def _routed(app: App, readiness: Readiness | None) -> FastAPI:
     api.include_router(runs_router(app))
     api.include_router(sessions_router(app))
     api.include_router(approvals_router(app))
+    api.include_router(diagnosis_router(app))
 
     @api.get("/v1/downstreams", tags=["operating"], summary="Breakers, permits, who waits and who holds")
     async def downstreams(request: Request) -> Json:

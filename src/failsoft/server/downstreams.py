@@ -11,7 +11,7 @@ from failsoft.kernel.guard import Guard, Kernel
 __all__ = ["downstream_view", "downstreams_view"]
 
 HOLDERS = 100
-"""Holders that are listed for each downstream, the oldest first."""
+"""Holders and waiters that are listed for each downstream, the oldest first."""
 
 
 def downstreams_view(kernel: Kernel) -> dict[str, Any]:
@@ -30,9 +30,21 @@ def downstream_view(guard: Guard) -> dict[str, Any]:
                 "run": holder.run,
                 "task": holder.task,
                 "age_s": round(holder.age, 3),
+                "limit": holder.limit,
                 "orphan": holder.orphan,
+                "where": holder.where,
             }
             for holder in guard.holders()[:HOLDERS]
+        ],
+        "waiters": [
+            {
+                "run": waiter.run,
+                "task": waiter.task,
+                "priority": waiter.priority,
+                "age_s": round(waiter.age, 3),
+                "remaining_s": _finite(round(waiter.remaining, 3)),
+            }
+            for waiter in guard.waiters()[:HOLDERS]
         ],
     }
 
