@@ -31,6 +31,7 @@ __all__ = [
     "Tool",
     "ToolContext",
     "ToolRegistry",
+    "ToolSource",
     "ToolSpec",
     "seconds",
 ]
@@ -321,15 +322,61 @@ class ToolContext:
         return f"<ToolContext run={self.run} task={self.task} remaining={self.remaining():.3f}>"
 
 
+@runtime_checkable
+class ToolSource(Protocol):
+    """Something that comes with tools and may be away for a while: a tool server. The app runs it while it runs."""
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        ...
+
+    @property
+    def downstream(self) -> str:
+        """The guard of all its tools."""
+        ...
+
+    @property
+    def wait(self) -> float:
+        """Seconds that the app's start waits for it at most."""
+        ...
+
+    @property
+    def tools(self) -> Mapping[str, Tool]:
+        """Its tools by name, as it was when it was last seen."""
+        ...
+
+    async def run(self) -> None:
+        """Keeps it up until cancelled; raises nothing else."""
+        ...
+
+    async def ready(self) -> None:
+        """Waits until it can be used."""
+        ...
+
+
 class ToolRegistry:
-    """The tools of an agent, by name, in the order they were added."""
+    """The tools of an agent, by name, in the order they were added; those of ``sources`` come after them, as they come.
 
-    __slots__ = ("_tools",)
+    A tool that was added hides one of the same name that a source brings; so does an earlier source a later one's.
+    """
 
-    def __init__(self, tools: Iterable[Tool] = ()) -> None:
+    __slots__ = ("_tools", "sources")
+
+    def __init__(self, tools: Iterable[Tool] = (), sources: Iterable[ToolSource] = ()) -> None:
         self._tools: dict[str, Tool] = {}
+        self.sources: tuple[ToolSource, ...] = tuple(sources)
         for tool in tools:
             self.add(tool)
+
+    def _all(self) -> Mapping[str, Tool]:
+        if not self.sources:
+            return self._tools
+        found: dict[str, Tool] = dict(self._tools)
+        for source in self.sources:
+            for name, tool in source.tools.items():
+                found.setdefault(name, tool)
+        return found
 
     def add(self, tool: Tool) -> None:
         """Adds a tool; raises :class:`~failsoft.base.errors.BadInput` when the name is taken or it is not a tool."""
@@ -342,35 +389,43 @@ class ToolRegistry:
 
     def get(self, name: str) -> Tool:
         """The tool of that name; raises :class:`~failsoft.base.errors.UnknownTool`, which names those there are."""
+        found = self._tools.get(name)
+        if found is not None:
+            return found
+        there = self._all()
         try:
-            return self._tools[name]
-        except KeyError:
-            known = ", ".join(self._tools) or "none"
+            return there[name]
+        except (KeyError, TypeError):
+            known = ", ".join(there) or "none"
             raise UnknownTool(
-                f"there is no tool {name[:80]!r}; there are: {known}",
+                f"there is no tool {str(name)[:80]!r}; there are: {known}",
                 param="tool",
-                details={"tools": list(self._tools)},
+                details={"tools": list(there)},
             ) from None
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names, in order."""
-        return tuple(self._tools)
+        return tuple(self._all())
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
         """The specs, in order."""
-        return tuple(tool.spec for tool in self._tools.values())
+        return tuple(tool.spec for tool in self._all().values())
 
     def without(self, names: Collection[str]) -> ToolRegistry:
         """A registry that lacks the tools of those names: for those whose breaker is open."""
-        return ToolRegistry(tool for name, tool in self._tools.items() if name not in names)
+        return ToolRegistry(tool for name, tool in self._all().items() if name not in names)
 
     def check(self) -> None:
-        """Raises :class:`~failsoft.base.errors.BadInput` when an alternate names a tool that is not here, or itself."""
+        """Raises :class:`~failsoft.base.errors.BadInput` when an alternate names a tool that is not here, or itself.
+
+        What a source may bring is not known yet.
+        """
         for tool in self._tools.values():
             for alternate in tool.spec.alternates:
-                if alternate.tool not in self._tools or alternate.tool == tool.spec.name:
+                unknown = alternate.tool not in self._tools and not self.sources
+                if unknown or alternate.tool == tool.spec.name:
                     raise BadInput(
                         f"tool {tool.spec.name!r} has the alternate {alternate.tool!r}, which is no other tool here; "
                         f"there are: {', '.join(self._tools)}",
@@ -378,13 +433,13 @@ class ToolRegistry:
                     )
 
     def __iter__(self) -> Iterator[Tool]:
-        return iter(self._tools.values())
+        return iter(self._all().values())
 
     def __len__(self) -> int:
-        return len(self._tools)
+        return len(self._all())
 
     def __contains__(self, name: object) -> bool:
-        return name in self._tools
+        return name in self._all()
 
     def __repr__(self) -> str:
-        return f"<ToolRegistry {', '.join(self._tools)}>"
+        return f"<ToolRegistry {', '.join(self._all())}>"
