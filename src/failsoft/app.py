@@ -62,6 +62,7 @@ from failsoft.stores.memory import MemoryStore
 from failsoft.stores.protocols import AppendEvents, FinishRun, RunStore, StoredEvent, StoredRun, Write
 from failsoft.telemetry.diagnosis import Diagnosis, Window, diagnose, summarise
 from failsoft.telemetry.timeline import Timeline
+from failsoft.tools.registry import ToolSource
 from failsoft.tools.stale import StaleResults
 
 if TYPE_CHECKING:
@@ -158,6 +159,25 @@ class App:
             for spec in agent.tools.specs:
                 default = "external" if spec.kind == "external" else "core"
                 self.kernel.guard(spec.downstream, self.settings.policy(spec.downstream, default=default))
+        for source in self._tool_sources():
+            self.kernel.guard(source.downstream, self.settings.policy(source.downstream, default="external"))
+
+    def _tool_sources(self) -> list[ToolSource]:
+        """The tool servers of all agents, each once."""
+        return list(dict.fromkeys(source for agent in self.agents for source in agent.tools.sources))
+
+    async def _start_tool_sources(self, crew: Crew) -> None:
+        """Starts the tool servers and waits a moment for them; who is late is there when it comes."""
+
+        async def wait(source: ToolSource) -> None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(source.wait):
+                    await source.ready()
+
+        sources = self._tool_sources()
+        for source in sources:
+            _ = crew.start(source.run(), name=f"tools of {source.name}", context=contextvars.Context())
+        await asyncio.gather(*map(wait, sources))
 
     def _made_gateway(self) -> Gateway | None:
         if not (self.settings.models or self.settings.keys):
@@ -211,6 +231,7 @@ class App:
             may_call=self.durable.may_call if self.durable.durable else None,
         )
         try:
+            await self._start_tool_sources(crew)
             await self.durable.start(self._parts, agent=self.agents.get, adopt=self._adopt, let_go=self._let_go)
         except BaseException:
             await self.aclose()

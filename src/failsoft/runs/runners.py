@@ -124,6 +124,8 @@ class ToolRunner:
 
         rungs = [Rung(spec.downstream, primary)]
         for alternate in spec.alternates:
+            if alternate.tool not in self._tools:  # its server has not been seen yet
+                continue
             other = self._tools.get(alternate.tool)
             rungs.append(self._alternate(other, arguments, frame, alternate.equivalent, spec.downstream))
         return Ladder(spec.downstream, tuple(rungs), repeatable)

@@ -54,7 +54,9 @@ def read_error(error: Exception, spec: ToolSpec, text: str) -> FailsoftError:
         if error.code in _UNAVAILABLE or "session terminated" in said.lower():
             return DownstreamUnavailable(f"tool {name!r}: {said}", downstream=spec.downstream, details=details)
         if said.startswith(("Unexpected content type", "Failed to parse", "server answered a request with 202")):
-            return MalformedResult(f"tool {name!r}: {said.partition(': ')[0]}", downstream=spec.downstream, details=details)
+            return MalformedResult(
+                f"tool {name!r}: {said.partition(': ')[0]}", downstream=spec.downstream, details=details
+            )
         if error.code in _REJECTED:
             return DownstreamRejected(f"tool {name!r}: {said}", downstream=spec.downstream, details=details)
         return DownstreamError(f"tool {name!r}: {said}", downstream=spec.downstream, details=details)
