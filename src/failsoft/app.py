@@ -61,6 +61,7 @@ from failsoft.runs.state import RunState
 from failsoft.stores.memory import MemoryStore
 from failsoft.stores.protocols import AppendEvents, FinishRun, RunStore, StoredEvent, StoredRun, Write
 from failsoft.telemetry.diagnosis import Diagnosis, Window, diagnose, summarise
+from failsoft.telemetry.metrics import RunMetrics
 from failsoft.telemetry.timeline import Timeline
 from failsoft.tools.registry import ToolSource
 from failsoft.tools.stale import StaleResults
@@ -149,6 +150,9 @@ class App:
         self._watchdog = LoopWatchdog(self.bus)
         self._timeline = Timeline()
         self.bus.add(self._timeline.hear)
+        self.metrics = RunMetrics()
+        """What runs, breakers and the loop have done, for a scrape."""
+        self.bus.add(self.metrics.hear)
         self.gateway: Gateway | None = self._made_gateway()
         """The model gateway, when models are configured."""
         self._guards()

@@ -202,7 +202,7 @@ async def test_figures_of_runs_can_be_scraped():
             await served.post({"input": "hang", "budget_ms": 1300})
         async with served.client.get(f"{served.server.address}/metrics") as response:
             page = await response.text()
-        assert 'failsoft_runs_total{status="degraded"} 2' in page
+        assert 'failsoft_runs_ended_total{agent="adder",status="degraded"} 2' in page
         assert "failsoft_runs_running 0" in page
 
 

@@ -14,6 +14,7 @@ from failsoft.models.calls import CallRecord
 from failsoft.models.webhook import Webhook
 from failsoft.server.auth import KeyRing
 from failsoft.telemetry.exposition import Histogram, Page
+from failsoft.telemetry.metrics import downstream_families
 
 __all__ = ["CallMetrics"]
 
@@ -181,29 +182,8 @@ class CallMetrics:
                 "Messages to the webhook.",
                 (({"result": one}, getattr(webhook, one)) for one in ("sent", "failed", "dropped")),
             )
-        _guards(page, kernel)
+        downstream_families(page, kernel)
         return page.text()
-
-
-def _guards(page: Page, kernel: Kernel) -> None:
-    figures = {name: guard.statistics() for name, guard in kernel.guards.items()}
-    for name, kind, meaning in (
-        ("in_use", "gauge", "Permits in use."),
-        ("waiting", "gauge", "Calls that wait for a permit."),
-        ("orphans", "gauge", "Callees left behind that still run."),
-    ):
-        page.family(
-            f"failsoft_downstream_{name}",
-            kind,
-            meaning,
-            (({"downstream": one}, getattr(found, name)) for one, found in figures.items()),
-        )
-    page.family(
-        "failsoft_downstream_breaker_state",
-        "gauge",
-        "1 for the state that a downstream's breaker is in.",
-        (({"downstream": name, "state": str(guard.breaker.state)}, 1) for name, guard in kernel.guards.items()),
-    )
 
 
 def _names(key: _Key) -> dict[str, str]:

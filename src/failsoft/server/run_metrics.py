@@ -15,12 +15,7 @@ def run_metrics(app: App) -> bytes:
     page = Page()
     figures = app.statistics()
     page.family("failsoft_runs_running", "gauge", "Runs that have not ended.", [({}, figures.running)])
-    page.family(
-        "failsoft_runs_total",
-        "counter",
-        "Runs by their end.",
-        [({"status": status}, count) for status, count in figures.ended.items()],
-    )
+    app.metrics.add_to(page)
     page.family("failsoft_tasks_left_behind_total", "counter", "Tasks that did not stop.", [({}, figures.left_behind)])
     if app.forecasts is not None and (errors := app.forecasts.errors()):
         histogram = Histogram(_SHARES)
