@@ -58,6 +58,7 @@ from failsoft.runs.run import Run, body_hash
 from failsoft.runs.runners import TaskRunner
 from failsoft.runs.sessions import Sessions
 from failsoft.runs.state import RunState
+from failsoft.stores.keeping import Retention
 from failsoft.stores.memory import MemoryStore
 from failsoft.stores.protocols import AppendEvents, FinishRun, RunStore, StoredEvent, StoredRun, Write
 from failsoft.telemetry.diagnosis import Diagnosis, Window, diagnose, summarise
@@ -69,7 +70,7 @@ from failsoft.tools.stale import StaleResults
 if TYPE_CHECKING:
     from failsoft.models.gateway import Gateway
 
-__all__ = ["App", "AppStatistics"]
+__all__ = ["App", "AppStatistics", "retention_of", "store_of"]
 
 _log = logging.getLogger(__name__)
 
@@ -121,7 +122,7 @@ class App:
         self.bus = bus or (kernel.bus if kernel is not None else EventBus())
         self.kernel = kernel or Kernel(bus=self.bus, sources=self.sources)
         self.limits = limits or _limits(self.settings)
-        self._durable_limits = durable or DurableLimits()
+        self._durable_limits = durable or _durable(self.settings)
         self.durable: Durable | None = None
         """What makes runs outlive requests and processes; None until the app runs."""
         self.agents = AgentRegistry(agents, default=self.settings.agent)
@@ -570,8 +571,58 @@ class App:
 
 
 def _limits(settings: Settings) -> RunLimits:
-    run = settings.run
-    return RunLimits(default_budget=run.budget, max_budget=run.maximum_budget, max_question=run.max_question)
+    run, background, approvals = settings.run, settings.background, settings.approvals
+    return RunLimits(
+        default_budget=run.budget,
+        max_budget=run.maximum_budget,
+        max_question=run.max_question,
+        background_budget=background.budget,
+        max_background_budget=background.maximum_budget,
+        background_width=background.tasks,
+        deaths=background.deaths,
+        resume_budget=approvals.resume_budget,
+        review_after=approvals.after_degradations,
+    )
+
+
+def _durable(settings: Settings) -> DurableLimits:
+    background = settings.background
+    return DurableLimits(
+        width=background.width,
+        queue=background.queue,
+        lease=background.lease,
+        skew=background.clock_skew,
+        approval_expires=settings.approvals.expires,
+        retention=retention_of(settings),
+        prune_every=settings.store.prune_every,
+    )
+
+
+def retention_of(settings: Settings) -> Retention:
+    """How long the settings have things kept; runs for their longest budget and 300 s at least."""
+    store = settings.store
+    least = settings.run.maximum_budget + 300
+    return Retention(
+        runs=max(store.keep_runs, least),
+        keyed=store.keep_keys,
+        sessions=store.keep_sessions,
+        details=max(store.keep_details, least),
+    )
+
+
+def store_of(settings: Settings) -> RunStore | None:
+    """The store that the settings name; None when they name none. Whoever makes it closes it."""
+    if settings.store.path is None:
+        return None
+    from failsoft.base.redaction import Redactor
+    from failsoft.stores.sqlite import SqliteStore
+
+    return SqliteStore(
+        settings.store.path,
+        synchronous="FULL" if settings.store.synchronous == "full" else "NORMAL",
+        redactor=Redactor(patterns=settings.redaction.patterns, names=settings.redaction.names),
+        migrate=settings.store.migrate,
+    )
 
 
 def _number(value: object, param: str) -> float:

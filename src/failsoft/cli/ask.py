@@ -14,7 +14,7 @@ from typing import Any
 
 from rich.console import Console
 
-from failsoft.app import App
+from failsoft.app import App, store_of
 from failsoft.base.errors import BadInput
 from failsoft.base.jsontext import json_text
 from failsoft.cli.main import BAD_INPUT, FAILED, INTERRUPTED, OK, Terminated, told
@@ -30,6 +30,7 @@ from failsoft.examples.analyst.sources import Sources, cache_folder
 from failsoft.examples.analyst.toolset import DOWNSTREAMS
 from failsoft.runs.result import RunRequest, RunResult, readable
 from failsoft.runs.state import RunState
+from failsoft.stores.protocols import RunStore
 
 __all__ = ["Asked", "Ready", "asked_once", "exit_code", "ready", "run", "settings_of", "write_files"]
 
@@ -90,9 +91,22 @@ class Ready:
     times: UsualTimes
 
     @contextlib.asynccontextmanager
+    async def _store(self) -> AsyncIterator[RunStore]:
+        """The store that the settings name, else one in memory that knows the usual times."""
+        store = store_of(self.settings)
+        if store is None:
+            async with self.times.store() as in_memory:
+                yield in_memory
+            return
+        try:
+            yield store
+        finally:
+            await store.aclose()
+
+    @contextlib.asynccontextmanager
     async def app(self, faults: Sequence[tuple[str, Toxic]] = ()) -> AsyncIterator[App]:
         """The analyst's app, knowing how long things usually take, with the faults in place."""
-        async with self.times.store() as store, analyst_app(self.settings, self.sources, store=store) as app:
+        async with self._store() as store, analyst_app(self.settings, self.sources, store=store) as app:
             with Injector(app.kernel) as injector:
                 for downstream, toxic in faults:
                     injector.inject(downstream, toxic)

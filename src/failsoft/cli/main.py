@@ -19,6 +19,8 @@ from failsoft import __version__
 from failsoft.base.errors import FailsoftError
 from failsoft.base.jsontext import json_text
 from failsoft.cli.drill import drill
+from failsoft.cli.store import approvals
+from failsoft.cli.store import store as store_commands
 from failsoft.cli.streams import abandoned, made_lenient, told_everything, visible
 
 __all__ = ["BAD_INPUT", "FAILED", "INTERRUPTED", "OK", "TERMINATED", "Terminated", "app", "main"]
@@ -65,6 +67,10 @@ Fault = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object.")]
+Store = Annotated[
+    Path | None,
+    typer.Option("--store", metavar="FILE", help="Where runs are kept. Default: `store.path`, else in memory."),
+]
 Out = Annotated[
     Path | None, typer.Option("--out", metavar="DIR", help="Where chart and report are written. Default: none are.")
 ]
@@ -134,6 +140,11 @@ def serve(
             "--gateway", help="Serve the model gateway alone. Default: when the settings have `models` and no agent."
         ),
     ] = False,
+    load: Annotated[
+        list[str] | None,
+        typer.Option(metavar="MODULE:NAME", help="Agents of your own, instead of the analyst. Default: `load`."),
+    ] = None,
+    store: Store = None,
     json_: Json = False,
     config: Config = None,
 ) -> None:
@@ -150,14 +161,16 @@ def serve(
     from failsoft.cli.gateway import run_alone, wanted_alone
 
     flags = {"server.host": host, "server.port": port}
-    if not (data or fault) and (settings := wanted_alone(config, flags, asked=gateway)) is not None:
+    if not (data or fault or load or store) and (settings := wanted_alone(config, flags, asked=gateway)) is not None:
         raise typer.Exit(run_alone(settings, as_json=json_))
     if gateway:
         raise typer.BadParameter("the gateway alone takes neither --data nor --fault", param_hint="--gateway")
 
     from failsoft.cli.serve import run
 
-    raise typer.Exit(run(host=host, port=port, data=data, fault=fault, as_json=json_, config=config))
+    raise typer.Exit(
+        run(host=host, port=port, data=data, fault=fault, load=load, store=store, as_json=json_, config=config)
+    )
 
 
 @app.command()
@@ -186,6 +199,8 @@ def demo(
 
 
 app.add_typer(drill)
+app.add_typer(store_commands)
+app.add_typer(approvals)
 
 
 Url = Annotated[

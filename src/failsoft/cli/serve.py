@@ -10,17 +10,22 @@ import logging
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from failsoft.base.redaction import RedactingFilter, Redactor
-from failsoft.cli.ask import Ready, ready, settings_of
+from failsoft.cli.loading import Loaded, load_agents
 from failsoft.cli.main import INTERRUPTED, OK
 from failsoft.cli.show import Screen
+from failsoft.config import Settings, load_settings
 from failsoft.drills.faults import parse_fault
 from failsoft.drills.toxics import Toxic
+
+if TYPE_CHECKING:
+    from failsoft.cli.ask import Ready
 
 __all__ = ["run"]
 
@@ -31,30 +36,54 @@ def run(
     port: int | None,
     data: list[Path] | None,
     fault: list[str] | None,
+    load: list[str] | None,
+    store: Path | None,
     as_json: bool,
     config: Path | None,
 ) -> int:
     """Serves; gives the exit code: 0 after SIGTERM, 130 after Ctrl-C."""
-    settings = settings_of(config, data=data, flags={"server.host": host, "server.port": port})
+    flags = {
+        "server.host": host,
+        "server.port": port,
+        "load": load or None,
+        "store.path": None if store is None else str(store.absolute()),
+    }
+    settings = load_settings(config, flags={name: value for name, value in flags.items() if value is not None})
+    if not settings.load:  # else the analyst, and all that it needs, is not even imported
+        from failsoft.cli.ask import settings_of
+
+        settings = settings_of(config, data=data, flags=flags)
     faults = [parse_fault(text) for text in fault or ()]
     from failsoft.server.serving import listen_on, loop_factory
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    redactor = Redactor(patterns=settings.redaction.patterns, names=settings.redaction.names)
     for handler in logging.getLogger().handlers:
-        handler.addFilter(RedactingFilter(Redactor()))
+        handler.addFilter(RedactingFilter(redactor))
     logging.getLogger("matplotlib").setLevel(logging.WARNING)  # it tells of the font list that it makes once
     logging.getLogger("uvicorn").setLevel(logging.ERROR)  # its warnings are about clients: each could fill the log
     screen = Screen(Console(stderr=True, highlight=False), quiet=as_json)
     with (
         listen_on(settings.server.host, settings.server.port) as sock,
-        ready(settings, screen) as prepared,
+        _prepared(settings, screen) as prepared,
         asyncio.Runner(loop_factory=loop_factory()) as runner,
     ):
         return runner.run(_serve(prepared, faults, sock, as_json=as_json))
 
 
+@contextlib.contextmanager
+def _prepared(settings: Settings, screen: Screen) -> Iterator[Ready | Loaded]:
+    if settings.load:
+        yield Loaded(settings, load_agents(settings.load))
+        return
+    from failsoft.cli.ask import ready
+
+    with ready(settings, screen) as prepared:
+        yield prepared
+
+
 async def _serve(
-    prepared: Ready,
+    prepared: Ready | Loaded,
     faults: Sequence[tuple[str, Toxic]],
     sock: socket.socket,
     *,

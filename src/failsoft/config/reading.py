@@ -188,7 +188,10 @@ class _Reading:
             self.errors.sort(key=_by_line)
             more = f" (and {len(self.errors) - 1} more)" if len(self.errors) > 1 else ""
             raise ConfigError(self.errors[0] + more, param="config", details={"errors": list(self.errors)})
-        return settings.model_copy(update={"data": tuple(base / path for path in settings.data)})
+        update: dict[str, Any] = {"data": tuple(base / path for path in settings.data)}
+        if settings.store.path is not None:
+            update["store"] = settings.store.model_copy(update={"path": base / settings.store.path})
+        return settings.model_copy(update=update)
 
     def _told(self, loc: Place, kind: str, message: str) -> str:
         if kind == "extra_forbidden":

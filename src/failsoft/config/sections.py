@@ -13,6 +13,7 @@ from pydantic import Field, SecretStr, model_validator
 from failsoft.base.errors import ConfigError
 from failsoft.config.access import KeySettings
 from failsoft.config.downstreams import DownstreamSettings
+from failsoft.config.durability import ApprovalSettings, BackgroundSettings, RedactionSettings, StoreSettings
 from failsoft.config.keys import Seconds, Section, key
 from failsoft.config.models import AliasSettings, GatewaySettings
 from failsoft.kernel.policy import Policy, preset
@@ -110,6 +111,20 @@ class Settings(Section):
         default_factory=dict, description="The models that the gateway serves, by the name clients use."
     )
     keys: dict[str, KeySettings] = Field(default_factory=dict, description="API keys, by a name for each.")
+    store: StoreSettings = Field(
+        default_factory=StoreSettings, description="Where runs, approvals and sessions are kept."
+    )
+    background: BackgroundSettings = Field(
+        default_factory=BackgroundSettings, description="Runs that are answered later, in a lane of their own."
+    )
+    approvals: ApprovalSettings = Field(default_factory=ApprovalSettings, description="Questions to people.")
+    redaction: RedactionSettings = Field(
+        default_factory=RedactionSettings, description="What is neither stored nor logged."
+    )
+    load: tuple[str, ...] = key(
+        (), "Agents of your own: `package.module:name` or `file.py:name`, where the name is an agent, several, or a "
+        "function that gives them.", scope="process",
+    )  # fmt: skip
     data: tuple[Path, ...] = key(
         (), "CSV or Parquet files that the analyst answers from; relative to the file. None: the flights of 2013.",
         scope="process",
