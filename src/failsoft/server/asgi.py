@@ -17,9 +17,11 @@ from failsoft.server.diagnosis_api import diagnosis_router
 from failsoft.server.downstreams import downstreams_view
 from failsoft.server.errors import Json, install_errors
 from failsoft.server.listening import Readiness
+from failsoft.server.openapi_document import complete
 from failsoft.server.requests import request_id
 from failsoft.server.routes import PlainRoute
 from failsoft.server.runs_api import runs_router
+from failsoft.server.schemas import DownstreamsView, HealthView
 from failsoft.server.sessions_api import sessions_router
 
 __all__ = ["make_api", "openapi"]
@@ -32,7 +34,7 @@ def make_api(app: App, readiness: Readiness | None = None) -> ASGIApp:
 
 def openapi(app: App) -> dict[str, Any]:
     """The OpenAPI document, without a server."""
-    return _routed(app, None).openapi()
+    return complete(_routed(app, None))
 
 
 def _routed(app: App, readiness: Readiness | None) -> FastAPI:
@@ -46,21 +48,40 @@ def _routed(app: App, readiness: Readiness | None) -> FastAPI:
         redirect_slashes=False,
     )
     api.router.route_class = PlainRoute
+    api.openapi = lambda: complete(api)  # type: ignore[method-assign]  # the framework says so
     install_errors(api)
     api.include_router(runs_router(app))
     api.include_router(sessions_router(app))
     api.include_router(approvals_router(app))
     api.include_router(diagnosis_router(app))
 
-    @api.get("/v1/downstreams", tags=["operating"], summary="Breakers, permits, who waits and who holds")
+    @api.get(
+        "/v1/downstreams",
+        tags=["operating"],
+        summary="Breakers, permits, who waits and who holds",
+        responses={200: {"model": DownstreamsView, "description": "Each downstream with its figures."}},
+    )
     async def downstreams(request: Request) -> Json:
         return Json(downstreams_view(app.kernel))
 
-    @api.get("/health/liveness", tags=["operating"], summary="Whether the process answers")
+    @api.get(
+        "/health/liveness",
+        tags=["operating"],
+        summary="Whether the process answers",
+        responses={200: {"model": HealthView, "description": "It does."}},
+    )
     async def liveness(request: Request) -> Json:
         return Json({"status": "alive"})
 
-    @api.get("/health/readiness", tags=["operating"], summary="Whether new requests are welcome")
+    @api.get(
+        "/health/readiness",
+        tags=["operating"],
+        summary="Whether new requests are welcome",
+        responses={
+            200: {"model": HealthView, "description": "They are."},
+            503: {"model": HealthView, "description": "They are not; `why` says why."},
+        },
+    )
     async def readiness_view(request: Request) -> Json:
         if ready.why is not None:
             return Json({"status": "not_ready", "why": ready.why}, status_code=503)

@@ -100,8 +100,10 @@ async def session_page(app: App, tenant: str | None, session: str, *, before: st
             answer, state = None if result is None else result.answer, str(handle.state)
             turns[handle.run_id] = Turn(handle.run_id, handle.created, state, request.input, answer, handle.agent)
     newest = sorted(turns, reverse=True)
-    if not newest and before is None:
-        raise NotFound(f"there is no session {session[:128]!r}", param="session_id")
+    if not newest:
+        if before is None:
+            raise NotFound(f"there is no session {session[:128]!r}", param="session_id")
+        await session_page(app, tenant, session, before=None, limit=1)  # is there one at all?
     page = newest[:limit]
     return {
         "session_id": session,

@@ -91,7 +91,10 @@ class OpenAIApi:
                     caller = self.ring.caller(headers)
                 except FailsoftError as error:
                     self.metrics.refused(error.code, error.status)
-                    await send_error(send, error, self._identity(headers))
+                    if scope["path"].startswith("/v1/models/"):
+                        await send_error(send, error, self._identity(headers))
+                    else:  # errors of every other path have our own shape
+                        await send_body(send, error.status, _encode(error.to_dict()), self._identity(headers))
                     return
                 scope.setdefault("state", {}).update(tenant=caller.tenant, caller=caller)
             if scope["path"].startswith("/v1/models/") and scope["method"] == "GET":

@@ -24,7 +24,9 @@ __all__ = [
     "AgentListView",
     "ApprovalListView",
     "ApprovalView",
+    "DownstreamsView",
     "ErrorView",
+    "HealthView",
     "Resolution",
     "RunListView",
     "RunView",
@@ -222,6 +224,20 @@ class Resolution(BaseModel):
     note: str = Field("", max_length=2_000, description="Why.")
 
 
+class DownstreamsView(BaseModel):
+    """Every downstream: its breaker, permits, queue, counts, and who holds what."""
+
+    downstreams: list[dict[str, Any]]
+
+
+class HealthView(BaseModel):
+    """How the process is."""
+
+    status: str
+    why: str | None = None
+    agents: list[str] = []
+
+
 _TEXTS: Final = {
     400: "Something about the request is wrong; `param` says what.",
     401: "An API key is needed, or this one is not known.",
@@ -315,7 +331,18 @@ RUN_PARAMETERS: Final = {
         _header("X-Request-ID", {"type": "string"}, "Given back when it is a sound one."),
     ]
 }
-_STREAM: Final = {"text/event-stream": {"schema": {"type": "string"}}}
+_STREAM: Final = {
+    "text/event-stream": {
+        "schema": {
+            "type": "object",
+            "description": "Each event: its `data` is one of AG-UI's events as JSON.",
+            "properties": {
+                "id": {"type": "string", "examples": ["1.4"]},
+                "data": {"type": "string", "examples": ['{"type": "STEP_STARTED", "stepName": "chart"}']},
+            },
+        }
+    }
+}
 
 RUN_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
     200: {
