@@ -23,7 +23,7 @@ from failsoft.drills.baseline.platform import NaivePlatform
 from failsoft.drills.load import Arrival, arrivals, drive
 from failsoft.drills.platforms import BareCalls, FailsoftPlatform
 from failsoft.drills.requests import Reply, Request, RequestMaker, System, judged
-from failsoft.drills.samples import Measured, Moment, Sample
+from failsoft.drills.samples import Measured, Moment, Sample, quantile
 from failsoft.drills.scenario import ArmName, LoadSpec, Scenario, load_scenario
 from failsoft.server.listening import loop_factory
 from failsoft.testing.clock import VirtualTimeLoop
@@ -51,7 +51,7 @@ class _Drill:
         self.arm = arm
         self.seed = seed
         self.load: LoadSpec = (scenario.healthy or scenario.load) if arm == "healthy" else scenario.load
-        self.maker = RequestMaker(scenario, seed)
+        self.maker = RequestMaker(scenario, seed, scenario.options.get("healthy_runs") if arm == "healthy" else None)
         self.ledger: dict[int, float] = {}
         self.backends = self._backends()
         self.measured = Measured(arm, faulted=self.maker.faulted)
@@ -96,7 +96,13 @@ class _Drill:
                 await asyncio.wait([watching])
             self._end(platform)
             self.measured.lateness, self.measured.unsent = sent.lateness, sent.unsent
-        return [self.measured, self.beside] if self.bare is not None else [self.measured]
+        if self.bare is None:
+            return [self.measured]
+        bare = {one.at: one.seconds for one in self.beside.samples}
+        added = sorted(one.seconds - bare[one.at] for one in self.measured.samples)
+        self.measured.facts["added_p50_ms"] = quantile(added, 0.5) * 1000
+        self.measured.facts["added_p99_ms"] = quantile(added, 0.99) * 1000
+        return [self.measured, self.beside]
 
     # --- clients -------------------------------------------------------------------------------------------------
 

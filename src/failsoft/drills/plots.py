@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import io
-import math
 from collections import Counter
 from typing import Any, Final
 
 from failsoft.drills.running import Drilled
 from failsoft.drills.samples import Measured, quantile
+from failsoft.drills.verdict import fault_windows
 
 __all__ = ["drawn"]
 
@@ -63,19 +63,9 @@ def _column(axes: Any, arm: str, measured: Measured, drilled: Drilled) -> None:
     _breakers(breakers, measured, end)
     for one in axes:
         one.set_xlim(0, end)
-        for start, stop in _windows(drilled, end):
-            one.axvspan(start, stop, color="#e9c46a", alpha=0.18, lw=0)
+        for start, stop in fault_windows(drilled.scenario):
+            one.axvspan(start, min(stop, end), color="#e9c46a", alpha=0.18, lw=0)
     breakers.set_xlabel("seconds (shaded: the fault)")
-
-
-def _windows(drilled: Drilled, end: float) -> list[tuple[float, float]]:
-    found = []
-    for fault in drilled.scenario.faults:
-        made = fault.made()
-        start = float(getattr(made, "after", 0.0)) if fault.toxic not in ("stall", "cut") else 0.0
-        lasting = float(getattr(made, "lasting", math.inf))
-        found.append((start, min(end, start + lasting)))
-    return found
 
 
 def _over_time(measured: Measured, width: float, share: float) -> tuple[list[float], list[float]]:

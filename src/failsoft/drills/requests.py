@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Final, Protocol
@@ -74,13 +74,13 @@ class System(Protocol):
 
 
 class RequestMaker:
-    """Makes the requests of a scenario, the same ones for every system."""
+    """Makes the requests of a scenario, the same ones for every system; of the kinds in `only` if it is given."""
 
-    def __init__(self, scenario: Scenario, seed: int) -> None:
+    def __init__(self, scenario: Scenario, seed: int, only: Collection[str] | None = None) -> None:
         self._scenario = scenario
         self._rng = Random(f"{seed}/requests")
-        self._kinds = list(scenario.runs)
-        self._weights = [run.weight for run in scenario.runs]
+        self._kinds = [run for run in scenario.runs if only is None or run.name in only]
+        self._weights = [run.weight for run in self._kinds]
         self.faulted = faulted_of(scenario, seed)
 
     def make(self, number: int) -> Request:

@@ -6,11 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from failsoft.drills.faults import Strike
 from failsoft.drills.load import LATE
 from failsoft.drills.samples import Measured, figures, quantile, selected
 from failsoft.drills.scenario import GoalSpec, Scenario
 
-__all__ = ["FIGURES", "numbers_of", "verdict"]
+__all__ = ["FIGURES", "fault_windows", "numbers_of", "verdict"]
 
 FIGURES: Final = ("p50_ms", "p95_ms", "p99_ms", "error_rate", "degraded_rate", "completeness", "amplification")
 
@@ -20,7 +21,9 @@ def numbers_of(scenario: Scenario, measured: Measured) -> dict[str, float]:
 
     ``amplification``: calls that the downstreams saw for each call that the requests have; ``extra``: retries and
     hedges as a share of these. ``load_on_faulted``: the same for the faulted downstream alone. ``opened_after_s``:
-    when a breaker first opened; ``opened``: how many times one did.
+    when a breaker first opened; ``opened``: how many times one did. ``goodput``: complete answers a second while load
+    was sent. ``recovered_after_s``: from the end of the last fault to the first complete answer that needed the faulted
+    downstream.
     """
     offered = max(1, sum(measured.offered.values()))
     found = figures(measured.samples)
@@ -34,12 +37,34 @@ def numbers_of(scenario: Scenario, measured: Measured) -> dict[str, float]:
     opened = [at for at, _, new in measured.breakers if new == "open" and at >= 0]
     found["opened"] = len(opened)
     found["opened_after_s"] = opened[0] if opened else math.inf
-    found["seconds"] = measured.seconds
+    load = (scenario.healthy or scenario.load) if measured.arm == "healthy" else scenario.load
+    found["goodput"] = found["complete_rate"] * len(measured.samples) / sum(stage.lasting for stage in load.stages)
+    found["recovered_after_s"] = _recovered(scenario, measured)
     found.update(measured.facts)
     for name, view in scenario.views.items():
         for key, value in figures(selected(measured.samples, view)).items():
             found[f"views.{name}.{key}"] = value
     return found
+
+
+def fault_windows(scenario: Scenario) -> list[tuple[float, float]]:
+    """When each fault begins and ends, in seconds after the warm-up; ``inf`` for one that lasts to the end."""
+    found = []
+    for fault in scenario.faults:
+        made = fault.made()
+        if isinstance(made, Strike):
+            found.append((made.after, made.after + made.lasting))
+        else:
+            found.append((0.0, math.inf))
+    return found
+
+
+def _recovered(scenario: Scenario, measured: Measured) -> float:
+    end = max((end for _, end in fault_windows(scenario)), default=math.inf)
+    if end == math.inf:
+        return math.inf
+    whole = (one for one in measured.samples if one.uses and one.outcome == "complete" and one.at + one.seconds >= end)
+    return min((one.at + one.seconds - end for one in whole), default=math.inf)
 
 
 def verdict(scenario: Scenario, seed: int, arms: Mapping[str, Measured]) -> dict[str, Any]:
