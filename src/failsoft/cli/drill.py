@@ -67,3 +67,56 @@ def new(file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to writ
     from failsoft.cli.drilling import write_new
 
     raise typer.Exit(write_new(file))
+
+
+@drill.command()
+def proxy(
+    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where clients connect; port 0 takes a free one.")],
+    to: Annotated[str, typer.Option(metavar="TARGET", help="What stands behind: HOST:PORT, or a URL.")],
+    toxic: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KIND[:name=value,…]", help="A fault for as long as the proxy runs; may be repeated."),
+    ] = None,
+    control: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Where faults are listed, added and removed over HTTP.")
+    ] = "127.0.0.1:0",
+    tcp: Annotated[bool, typer.Option("--tcp", help="Pass bytes of any protocol; one draw per connection.")] = False,
+    expose: Annotated[
+        bool, typer.Option("--expose", help="Allow addresses that are reachable from other machines.")
+    ] = False,
+    seed: Annotated[int | None, typer.Option(help="Draws which exchanges are struck. Default: by chance.")] = None,
+    json_: Json = False,
+) -> None:
+    """Stand in front of an HTTP or TCP server and do harm, until SIGTERM or Ctrl-C.
+
+    \b
+    Examples:
+      failsoft drill proxy --listen 127.0.0.1:9000 --to 127.0.0.1:8000 --toxic latency:share=0.05,delay=20s
+      failsoft drill proxy --listen 127.0.0.1:9000 --to https://api.example.com --control 127.0.0.1:9001
+      curl -s localhost:9001/toxics -d '{"toxic": "stall:after=3", "lease": "30s"}'
+    """  # noqa: D301 - \b keeps the lines as they are
+    from failsoft.cli.drill_proxy import Proxying, run_proxy
+
+    raise typer.Exit(run_proxy(Proxying(listen, to, toxic or [], control, tcp, expose, seed, json_)))
+
+
+@drill.command()
+def hold(
+    toxic: Annotated[list[str], typer.Option(metavar="KIND[:name=value,…]", help="A fault; may be repeated.")],
+    control: Annotated[str, typer.Option(metavar="URL", help="The control of a running `drill proxy`.")],
+    lasting: Annotated[
+        str | None, typer.Option("--for", metavar="SECONDS", help="How long. Default: until SIGTERM or Ctrl-C.")
+    ] = None,
+    lease: Annotated[
+        str, typer.Option(metavar="SECONDS", help="How long faults outlive a drill that was killed.")
+    ] = "10s",
+) -> None:
+    """Hold faults at a running proxy for as long as this command runs, and not longer.
+
+    \b
+    Examples:
+      failsoft drill hold --control http://127.0.0.1:9001 --toxic latency:delay=3s,share=0.1 --for 5m
+    """  # noqa: D301 - \b keeps the lines as they are
+    from failsoft.cli.drill_proxy import run_hold
+
+    raise typer.Exit(run_hold(control, toxic, lasting, lease))

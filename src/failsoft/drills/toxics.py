@@ -106,6 +106,8 @@ class Toxic:
     kind: ClassVar[str] = "none"
     rewrites: ClassVar[bool] = False
     """Whether :meth:`body` changes how long the answer is."""
+    http_only: ClassVar[bool] = False
+    """Whether it needs a proxy that understands HTTP."""
 
     async def apply(self, call: Call, ended: Term) -> Any:
         """Does its harm to one attempt in process; `call` is what would have run."""
@@ -326,6 +328,7 @@ class Error(Toxic):
     """Fails at once, in the way that ``code`` names: unavailable, reset, refused, empty, malformed or crash."""
 
     kind: ClassVar[str] = "error"
+    http_only: ClassVar[bool] = True
     code: str = "unavailable"
 
     async def apply(self, call: Call, ended: Term) -> Any:
@@ -346,6 +349,7 @@ class HttpError(Toxic):
     """Answers with the HTTP error ``status``; in process as what that status is mapped to."""
 
     kind: ClassVar[str] = "http_error"
+    http_only: ClassVar[bool] = True
     status: int = 503
 
     async def apply(self, call: Call, ended: Term) -> Any:
@@ -366,6 +370,7 @@ class ErrorUnder200(Toxic):
     """Says 200, and an error object in the body."""
 
     kind: ClassVar[str] = "error_under_200"
+    http_only: ClassVar[bool] = True
 
     async def apply(self, call: Call, ended: Term) -> Any:
         """Raises what a client that looks into the body would."""
@@ -384,6 +389,7 @@ class Empty(Toxic):
     """Says 200, and nothing."""
 
     kind: ClassVar[str] = "empty_200"
+    http_only: ClassVar[bool] = True
 
     async def apply(self, call: Call, ended: Term) -> Any:
         """Raises instead of calling."""
@@ -400,6 +406,7 @@ class Garbage(Toxic):
     """Answers with what nobody can read."""
 
     kind: ClassVar[str] = "garbage"
+    http_only: ClassVar[bool] = True
 
     async def apply(self, call: Call, ended: Term) -> Any:
         """Raises instead of calling."""
@@ -416,6 +423,7 @@ class WrongLength(Toxic):
     """Declares ``more`` bytes than come, then closes."""
 
     kind: ClassVar[str] = "wrong_length"
+    http_only: ClassVar[bool] = True
     more: int = 1000
 
     async def apply(self, call: Call, ended: Term) -> Any:
@@ -438,6 +446,7 @@ class RateLimit(Toxic):
     """Answers 429 with ``Retry-After: retry_after`` (seconds)."""
 
     kind: ClassVar[str] = "rate_limit"
+    http_only: ClassVar[bool] = True
     retry_after: float = 1.0
 
     async def apply(self, call: Call, ended: Term) -> Any:
@@ -507,6 +516,7 @@ class NoFinishReason(Toxic):
     """A model's answer that ends without saying why: no finish reason, no ``[DONE]``."""
 
     kind: ClassVar[str] = "no_finish_reason"
+    http_only: ClassVar[bool] = True
     rewrites: ClassVar[bool] = True
 
     async def apply(self, call: Call, ended: Term) -> Any:
