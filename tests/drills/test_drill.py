@@ -267,11 +267,11 @@ def test_what_is_wrong_with_a_scenario_is_told_with_its_place(tmp_path, change, 
 def failsoft(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [Path(sys.executable).parent / "failsoft", "drill", *arguments],
-        cwd=cwd, capture_output=True, text=True, timeout=60, check=False,
+        cwd=cwd, capture_output=True, text=True, timeout=100, check=False,
     )  # fmt: skip
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(120)
 def test_the_command_writes_lists_and_runs(tmp_path):
     pytest.importorskip("matplotlib")
     (tmp_path / "scenarios").mkdir()
@@ -280,7 +280,9 @@ def test_the_command_writes_lists_and_runs(tmp_path):
     assert "there already" in failsoft("new", "scenarios/mine.yaml", cwd=tmp_path).stderr
     assert failsoft("list", cwd=tmp_path).stdout.startswith("mine ")
     file = tmp_path / "scenarios" / "mine.yaml"
-    file.write_text(file.read_text().replace("{rate: 30, for: 10s}", "{rate: 10, for: 5s}"))
+    file.write_text(
+        file.read_text().replace("{rate: 30, for: 10s}", "{rate: 6, for: 5s}").replace("warmup: 3s", "warmup: 1s")
+    )
     ran = failsoft("run", "mine", "--virtual", "--json", "--seed", "3", "--report", "report.html", cwd=tmp_path)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     told = json.loads(ran.stdout)

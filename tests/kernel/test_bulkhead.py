@@ -688,6 +688,27 @@ def test_a_short_burst_is_served_first_come_first_served():
     assert bulkhead.statistics(1.0).shed == 0
 
 
+def test_newest_first_is_for_the_tenant_that_floods_not_for_the_others():
+    bulkhead = full(queue=1000, codel_target=0.1, codel_interval=1.0)
+    floods: list[Call] = []
+    now = 0.0
+    for tick in range(100):
+        now = tick / 20
+        floods += queued(bulkhead, Call(tenant="flood"), now=now)
+        if tick % 2:
+            bulkhead.release(now, latency=0.1, tenant=None if tick == 1 else "flood")
+    assert bulkhead.statistics(now).overloaded
+    small = queued(bulkhead, Call(tenant="small"), Call(tenant="small"), now=now)
+    served = {False: 0, True: 0}
+    tenant = "flood"
+    while not small[1].has_permit:
+        served[small[0].has_permit] += 1
+        before = small[0].has_permit
+        bulkhead.release(now, tenant=tenant)
+        tenant = "small" if small[1].has_permit or small[0].has_permit != before else "flood"
+    assert served == {False: 2, True: 2}, "in its own order, every second turn"
+
+
 def test_a_standing_queue_is_served_newest_first_and_sheds_its_oldest():
     bulkhead, calls, order, now = flooded()
     statistics = bulkhead.statistics(now)

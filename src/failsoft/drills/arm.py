@@ -65,6 +65,10 @@ class _Drill:
 
     async def run(self, progress: Progress | None) -> list[Measured]:
         async with AsyncExitStack() as stack:
+            paired = bool(self.scenario.options.get("paired")) and self.arm == "failsoft"
+            bare_backends = self._backends() if paired else {}
+            for backend in (*self.backends.values(), *bare_backends.values()):
+                stack.push_async_callback(backend.aclose)
             system: System
             platform: FailsoftPlatform | NaivePlatform
             if self.arm == "baseline":
@@ -73,12 +77,8 @@ class _Drill:
             else:
                 platform = await stack.enter_async_context(FailsoftPlatform(self.scenario, self.backends, self.seed))
             system = platform
-            bare_backends: dict[str, Backend] = {}
-            if self.scenario.options.get("paired") and self.arm == "failsoft":
-                bare_backends = self._backends()
+            if paired:
                 self.bare = BareCalls(bare_backends)
-            for backend in (*self.backends.values(), *bare_backends.values()):
-                stack.push_async_callback(backend.aclose)
             began = self.loop.time() + 0.05
             self.zero = began + self.load.warmup
             watching = asyncio.ensure_future(self._watch(platform, progress))

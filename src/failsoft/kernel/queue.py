@@ -125,7 +125,12 @@ class Lane:
                     break
                 tenants.move_to_end(tenant)
         own = next(iter(tenants.values()))
-        return next(reversed(own)) if self.codel.overloaded else next(iter(own))
+        # Newest first is for whoever makes the queue: a tenant with fewer than its even part of the waiters does not.
+        return (
+            next(reversed(own))
+            if self.codel.overloaded and len(own) * len(tenants) >= self.waiting
+            else next(iter(own))
+        )
 
 
 class Queue:
