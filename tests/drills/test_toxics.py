@@ -114,6 +114,17 @@ def test_shares_over_time(text, shares):
     assert {at: strike.share_at(at) for at in shares} == shares
 
 
+async def test_what_hangs_goes_on_when_the_schedule_is_over():
+    kernel = Kernel()
+    guard = kernel.guard("d", Policy(retry=RetryPolicy(queries=0)))
+    with Injector(kernel) as injector:
+        injector.inject("d", parse_toxic("hang:after=1s,for=4s"))
+        await asyncio.sleep(2.0)
+        assert await guard.call(answer) == 42
+        assert now() == pytest.approx(5.1)
+        assert injector.leases == ()
+
+
 async def test_a_share_of_the_calls_is_struck():
     kernel = Kernel()
     guard = kernel.guard("d", Policy(retry=RetryPolicy(queries=0), breaker=None))

@@ -15,7 +15,7 @@ from random import Random
 from statistics import NormalDist
 from typing import Any, Final
 
-from failsoft.drills.faults import Strike
+from failsoft.drills.faults import Strike, ends_after
 from failsoft.drills.scenario import BackendSpec
 from failsoft.drills.toxics import Term, Toxic
 
@@ -51,6 +51,7 @@ class Backend:
         self._queue: deque[asyncio.Future[None]] = deque()
         self._faults: list[tuple[Toxic, Term]] = []
         self._kept: set[asyncio.Task[Any]] = set()
+        self._timers: list[asyncio.TimerHandle] = []
         self._zero = 0.0
 
     # --- faults --------------------------------------------------------------------------------------------------
@@ -63,7 +64,10 @@ class Backend:
 
     def inject(self, toxic: Toxic, rng: Random) -> Term:
         """Puts a fault in front of it; ends when the term is set."""
-        term = Term(rng, asyncio.get_running_loop().time())
+        loop = asyncio.get_running_loop()
+        term = Term(rng, loop.time())
+        if (end := ends_after(toxic)) < math.inf:
+            self._timers.append(loop.call_later(end, term.set))
         self._faults.append((toxic, term))
         return term
 
@@ -72,6 +76,9 @@ class Backend:
         for _, term in self._faults:
             term.set()
         self._faults.clear()
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
 
     # --- calls ---------------------------------------------------------------------------------------------------
 
@@ -168,6 +175,7 @@ class Backend:
 
     async def aclose(self) -> None:
         """Ends what it still works at."""
+        self.heal()
         for task in list(self._kept):
             task.cancel()
         if self._kept:

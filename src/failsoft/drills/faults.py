@@ -16,7 +16,7 @@ from failsoft.base.errors import BadInput
 from failsoft.config.durations import parse_duration
 from failsoft.drills.toxics import ERROR_CODES, KINDS, Call, Chunks, Delay, Error, Exchange, Hang, Term, Toxic
 
-__all__ = ["Strike", "made_toxic", "parse_fault", "parse_toxic"]
+__all__ = ["Strike", "ends_after", "made_toxic", "parse_fault", "parse_toxic"]
 
 _WHEN: Final = ("share", "after", "for", "ramp", "on", "off")
 _DURATIONS: Final = frozenset({"delay", "up_to", "every", "retry_after", "after", "for", "ramp", "on", "off"})
@@ -87,6 +87,11 @@ class Strike(Toxic):
             inner = f"code={self.toxic.code}"
         shown = ",".join([*([inner] if inner else []), *given])
         return f"{kind}:{shown}" if shown else kind
+
+
+def ends_after(toxic: Toxic) -> float:
+    """Seconds after which it does no harm any more, and what hangs in it is to go on; ``inf`` if it has no end."""
+    return toxic.after + toxic.lasting if isinstance(toxic, Strike) else math.inf
 
 
 def made_toxic(kind: str, **given: Any) -> Toxic:

@@ -6,12 +6,14 @@ A fault runs inside the guarded attempt, so it meets the same limits, breakers a
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any
 
 from failsoft.base.errors import BadInput
+from failsoft.drills.faults import ends_after
 from failsoft.drills.toxics import Term, Toxic
 from failsoft.kernel.guard import Guard, Kernel
 
@@ -85,8 +87,9 @@ class Injector:
             raise BadInput(f"--fault: {downstream} has {len(leases)} faults already", param="fault")
         lease = Lease(downstream, toxic, self._ended, rng=self._rng)
         leases.append(lease)
-        if seconds is not None:
-            lease.timer = asyncio.get_running_loop().call_later(seconds, lease.end)
+        ends = min(math.inf if seconds is None else seconds, ends_after(toxic))
+        if ends < math.inf:
+            lease.timer = asyncio.get_running_loop().call_later(ends, lease.end)
         self._install(guard, leases)
         return lease
 

@@ -14,7 +14,7 @@ from random import Random
 from typing import Any, Final
 
 from failsoft.base.errors import BadInput, NotFound
-from failsoft.drills.faults import Strike
+from failsoft.drills.faults import Strike, ends_after
 from failsoft.drills.toxics import Term, Toxic
 
 __all__ = ["FaultLease", "LeaseBook"]
@@ -86,6 +86,7 @@ class LeaseBook:
         if len(self._leases) >= _MOST:
             raise BadInput(f"there are {_MOST} faults already", param="toxic")
         now = asyncio.get_running_loop().time()
+        seconds = min(seconds, ends_after(toxic))
         made = FaultLease(next(self._numbers), toxic, Term(Random(self._rng.getrandbits(64)), now), now + seconds)
         self._leases[made.id] = made
         self._set_timer(made, seconds)
