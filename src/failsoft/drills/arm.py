@@ -21,6 +21,7 @@ from failsoft.base.errors import FailsoftError
 from failsoft.drills.backends import Backend
 from failsoft.drills.baseline.platform import NaivePlatform
 from failsoft.drills.load import Arrival, arrivals, drive
+from failsoft.drills.models import GatewayPlatform, model_backends
 from failsoft.drills.platforms import BareCalls, FailsoftPlatform
 from failsoft.drills.requests import Reply, Request, RequestMaker, System, judged
 from failsoft.drills.samples import Measured, Moment, Sample, quantile
@@ -37,6 +38,7 @@ _LOOK_EVERY: Final = 0.25
 _MOMENTS: Final = 4000
 
 Progress = Callable[[float], None]
+Platform = FailsoftPlatform | GatewayPlatform | NaivePlatform
 
 
 async def run_arm(scenario: Scenario, arm: ArmName, seed: int, *, progress: Progress | None = None) -> list[Measured]:
@@ -53,6 +55,8 @@ class _Drill:
         self.load: LoadSpec = (scenario.healthy or scenario.load) if arm == "healthy" else scenario.load
         self.maker = RequestMaker(scenario, seed, scenario.options.get("healthy_runs") if arm == "healthy" else None)
         self.ledger: dict[int, float] = {}
+        self.kinds: dict[int, str] = {}
+        """Which kind of request a key belongs to."""
         self.backends = self._backends()
         self.measured = Measured(arm, faulted=self.maker.faulted)
         self.bare: BareCalls | None = None
@@ -61,6 +65,8 @@ class _Drill:
         self.loop = asyncio.get_running_loop()
 
     def _backends(self) -> dict[str, Backend]:
+        if self.scenario.kind == "models":
+            return model_backends(self.scenario, self.seed, self.ledger, self.kinds)
         return {name: Backend(name, spec, self.seed, self.ledger) for name, spec in self.scenario.downstreams.items()}
 
     async def run(self, progress: Progress | None) -> list[Measured]:
@@ -70,12 +76,13 @@ class _Drill:
             for backend in (*self.backends.values(), *bare_backends.values()):
                 stack.push_async_callback(backend.aclose)
             system: System
-            platform: FailsoftPlatform | NaivePlatform
+            platform: Platform
             if self.arm == "baseline":
                 platform = NaivePlatform(self.scenario.baseline, self.backends)
                 stack.push_async_callback(platform.aclose)
             else:
-                platform = await stack.enter_async_context(FailsoftPlatform(self.scenario, self.backends, self.seed))
+                made = GatewayPlatform if self.scenario.kind == "models" else FailsoftPlatform
+                platform = await stack.enter_async_context(made(self.scenario, self.backends, self.seed))
             system = platform
             if paired:
                 self.bare = BareCalls(bare_backends)
@@ -126,6 +133,7 @@ class _Drill:
             asked = due if tries == 1 else self.loop.time()
             for part in request.parts:
                 self.ledger[part.key] = asked + budget
+                self.kinds[part.key] = request.spec.name
             reply, code = await self._once(system, request, asked + patience)
             if reply is not None:
                 in_time = self.loop.time() - asked <= budget + LATE
@@ -165,11 +173,11 @@ class _Drill:
 
     # --- faults and what is seen ------------------------------------------------------------------------------------
 
-    def _begin(self, platform: FailsoftPlatform | NaivePlatform) -> None:
+    def _begin(self, platform: Platform) -> None:
         """The warm-up is over: faults begin, and counting does."""
         for backend in self.backends.values():
             backend.measure()
-        if isinstance(platform, FailsoftPlatform):
+        if not isinstance(platform, NaivePlatform):
             platform.measure()
         if self.arm == "healthy":
             return
@@ -178,7 +186,7 @@ class _Drill:
             assert name is not None
             self.backends[name].inject(fault.made(), Random(f"{self.seed}/fault/{index}"))
 
-    def _end(self, platform: FailsoftPlatform | NaivePlatform) -> None:
+    def _end(self, platform: Platform) -> None:
         measured = self.measured
         measured.seconds = self.loop.time() - self.zero
         measured.started = {name: backend.started for name, backend in self.backends.items()}
@@ -186,13 +194,15 @@ class _Drill:
         measured.late_ended = sum(backend.late_ended for backend in self.backends.values())
         for backend in self.backends.values():
             backend.heal()
-        if isinstance(platform, FailsoftPlatform):
+        measured.facts["cut"] = sum(backend.cut for backend in self.backends.values())
+        measured.facts["cut_in_vain"] = sum(backend.cut_in_vain for backend in self.backends.values())
+        if not isinstance(platform, NaivePlatform):
             measured.extra = platform.extra
             measured.breakers = [(at - self.zero, name, new) for at, name, new in platform.breakers]
         else:
             measured.extra = platform.retries
 
-    async def _watch(self, platform: FailsoftPlatform | NaivePlatform, progress: Progress | None) -> None:
+    async def _watch(self, platform: Platform, progress: Progress | None) -> None:
         """Notes the system's state four times a second."""
         whole = self.load.warmup + sum(stage.lasting for stage in self.load.stages)
         while True:
@@ -205,7 +215,7 @@ class _Drill:
             if isinstance(platform, NaivePlatform):
                 self.measured.moments.append(Moment(at, {"all": platform.in_use}, {"all": platform.waiting}, {}))
                 continue
-            guards = platform.app.guards
+            guards = platform.guards
             self.measured.moments.append(
                 Moment(
                     at,

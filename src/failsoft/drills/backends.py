@@ -41,6 +41,8 @@ class Backend:
         self.spec = spec
         self.started = self.ended = self.in_flight = 0
         self.late_started = self.late_ended = 0
+        self.cut = self.cut_in_vain = 0
+        """Calls whose caller left while they were worked at; those that would have been in time for their client."""
         self.measuring = False
         self.calls: Counter[int] = Counter()
         """Calls by tenth of a second since measuring began."""
@@ -59,7 +61,7 @@ class Backend:
     def measure(self) -> None:
         """From now on calls are counted; what is in flight is not."""
         self.measuring = True
-        self.started = self.ended = self.late_started = self.late_ended = 0
+        self.started = self.ended = self.late_started = self.late_ended = self.cut = self.cut_in_vain = 0
         self._zero = asyncio.get_running_loop().time()
 
     def inject(self, toxic: Toxic, rng: Random) -> Term:
@@ -90,6 +92,10 @@ class Backend:
         first, second = int.from_bytes(digest[:8]), int.from_bytes(digest[8:])
         return (first + 0.5) / 2**64, (second + 0.5) / 2**64
 
+    def seconds_of(self, key: int, drawn: float) -> float:
+        """How long it works at `key`, by a number from (0, 1)."""
+        return self.spec.median * math.exp(self.spec.sigma * _NORMAL.inv_cdf(drawn))
+
     async def query(self, key: int) -> dict[str, Any]:
         """Asks for the value of `key`."""
         now = asyncio.get_running_loop().time()
@@ -119,10 +125,16 @@ class Backend:
 
     async def _served(self, key: int) -> dict[str, Any]:
         latency, luck = self.draws(key)
-        seconds = self.spec.median * math.exp(self.spec.sigma * _NORMAL.inv_cdf(latency))
+        seconds = self.seconds_of(key, latency)
 
         async def work() -> dict[str, Any]:
-            await asyncio.sleep(seconds)
+            ends = asyncio.get_running_loop().time() + seconds
+            try:
+                await asyncio.sleep(seconds)
+            except asyncio.CancelledError:
+                self.cut += 1
+                self.cut_in_vain += ends <= self._ledger.get(key, -math.inf)
+                raise
             return known_value(self.name, key)
 
         await self._place()

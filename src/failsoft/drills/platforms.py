@@ -14,6 +14,7 @@ from failsoft.config import Settings
 from failsoft.drills.backends import Backend
 from failsoft.drills.requests import Reply, Request, parsed
 from failsoft.drills.scenario import Scenario
+from failsoft.kernel.guard import Guard
 from failsoft.runs.agents import Agent
 from failsoft.runs.plan import Plan, TaskSpec
 from failsoft.runs.planner import PlanRequest, RulesPlanner
@@ -105,6 +106,11 @@ class FailsoftPlatform:
     def _attempts(self) -> int:
         figures = [guard.statistics() for guard in self.app.guards.values()]
         return sum(one.retries + one.hedges for one in figures)
+
+    @property
+    def guards(self) -> Mapping[str, Guard]:
+        """The guards by downstream."""
+        return self.app.guards
 
     @property
     def extra(self) -> int:

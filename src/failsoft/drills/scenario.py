@@ -135,6 +135,7 @@ class FaultSpec(Section):
 class BaselineSpec(Section):
     """The naive platform, see :mod:`failsoft.drills.baseline.platform`: its one semaphore, its limit per call in
     seconds, its blind retries, the planning call between them, its one connection pool (None: no bound of its own).
+    ``fallback``: where a call goes that has failed for good, by its downstream.
     ``deadline``: of a run (None, as in the reports: none); ``proxy``: when the front proxy answers 504.
     """
 
@@ -143,6 +144,7 @@ class BaselineSpec(Section):
     retries: int = Field(default=1, ge=0, le=10)
     replan: Seconds = 0.0
     connections: int | None = Field(default=None, ge=1)
+    fallback: dict[str, str] = Field(default_factory=dict)
     deadline: Seconds | None = None
     proxy: Seconds | None = None
 

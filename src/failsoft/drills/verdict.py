@@ -37,6 +37,7 @@ def numbers_of(scenario: Scenario, measured: Measured) -> dict[str, float]:
     opened = [at for at, _, new in measured.breakers if new == "open" and at >= 0]
     found["opened"] = len(opened)
     found["opened_after_s"] = opened[0] if opened else math.inf
+    found["cut_in_vain_rate"] = measured.facts.get("cut_in_vain", 0.0) / max(1, len(measured.samples))
     load = (scenario.healthy or scenario.load) if measured.arm == "healthy" else scenario.load
     found["goodput"] = found["complete_rate"] * len(measured.samples) / sum(stage.lasting for stage in load.stages)
     found["recovered_after_s"] = _recovered(scenario, measured)

@@ -64,20 +64,18 @@ class NaivePlatform:
     async def _call(self, part: Part) -> Any:
         for left in range(self.spec.retries, -1, -1):
             try:
-                return await self._once(part)
-            except (OSError, TimeoutError):
-                if left == 0:
-                    raise
-                self.retries += 1
+                return await self._once(part.use, part.key)
             except Exception:
                 if left == 0:
+                    if part.use in self.spec.fallback:
+                        return await self._once(self.spec.fallback[part.use], part.key)
                     raise
                 self.retries += 1
             if self.spec.replan:
                 await asyncio.sleep(self.spec.replan)
         raise AssertionError
 
-    async def _once(self, part: Part) -> Any:
+    async def _once(self, use: str, key: int) -> Any:
         self.waiting += 1
         try:
             await self._permits.acquire()
@@ -87,9 +85,9 @@ class NaivePlatform:
         try:
             async with asyncio.timeout(self.spec.limit):
                 if self._pool is None:
-                    return await self._backends[part.use].query(part.key)
+                    return await self._backends[use].query(key)
                 async with self._pool:
-                    return await self._backends[part.use].query(part.key)
+                    return await self._backends[use].query(key)
         finally:
             self.in_use -= 1
             self._permits.release()
