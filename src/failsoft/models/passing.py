@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from failsoft.base.errors import DeadlineExceeded, DownstreamUnavailable, FailsoftError
 from failsoft.kernel.breaker import BreakerState
-from failsoft.kernel.scope import current
+from failsoft.kernel.scope import current, scope
 from failsoft.models.asking import least, streams
 from failsoft.models.calls import CallRecord, RouteTried
 from failsoft.models.chat_request import ChatRequest
@@ -79,7 +79,11 @@ async def through(
                 limits = _limits(gateway, chosen, request, tokens, remaining, behind, stream=streaming, final=final)
                 record.limits = limits.which
                 try:
-                    answer = await use(gateway, chosen, request, limits, record)
+                    if index == 0:
+                        answer = await use(gateway, chosen, request, limits, record)
+                    else:  # ranks below those whose first choice this route is, and gets a part of its permits only
+                        with scope(fallback=True):
+                            answer = await use(gateway, chosen, request, limits, record)
                 except Exception as error:
                     reading = note_failure(gateway, state, chosen, error, record, began, limits)
                     failed.append(reading)
