@@ -52,7 +52,7 @@ def stubborn(pids: str) -> None:
         time.sleep(1)
 
 
-@tool(isolation="process", kind="action", result_limit=1_000_000)
+@tool(isolation="process", kind="action", result_limit=1_000_000, timeout=30)
 def misbehaves(how: str) -> Any:
     if how == "prints 1 GB":
         line = b"x" * 65_535 + b"\n"

@@ -189,7 +189,9 @@ class PythonTool(Generic[P, R]):
             if task is not None and task.cancelling() > before:
                 raise
             raise ToolFailed(f"tool {self.spec.name!r} raised CancelledError by itself") from None
-        except (SystemExit, KeyboardInterrupt) as error:
+        except (Exception, GeneratorExit):
+            raise
+        except BaseException as error:
             raise _fatal(self.spec.name, error) from error
         return await checked_result(value, self.spec)
 
