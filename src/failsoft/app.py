@@ -234,6 +234,8 @@ class App:
             doubts=Doubts(self.limits.review_after),
             lane=self.durable.lane,
             may_call=self.durable.may_call if self.durable.durable else None,
+            agents=self.agents,
+            gateway=self.gateway,
         )
         try:
             await self._start_tool_sources(crew)

@@ -11,6 +11,7 @@ from failsoft.base.errors import BadInput, UnknownAgent
 from failsoft.kernel.breaker import BreakerPolicy
 from failsoft.runs.answer import AnswerFunction
 from failsoft.runs.doors import AGENT_BREAKER
+from failsoft.runs.loop import Loop, LoopPlanner, spoken
 from failsoft.runs.plan import PlanLimits
 from failsoft.runs.planner import Planner
 from failsoft.tools.registry import Tool, ToolRegistry
@@ -25,8 +26,9 @@ class Agent:
     """Something that answers questions.
 
     ``planners`` are tried in their order, usually rules, then model; ``planner_order`` picks and reorders them by name.
-    ``answer`` makes the text and files from the outcomes; without it a generic one is made. ``budget`` in seconds is
-    the default for runs that ask for none. ``width`` is how many tasks of one run may run at once.
+    ``loop`` makes it an agent that thinks and calls tools by itself; it then needs no planner, and may be a task of any
+    plan. ``answer`` makes the text and files from the outcomes; without it a generic one is made. ``budget`` in seconds
+    is the default for runs that ask for none. ``width`` is how many tasks of one run may run at once.
     ``breaker`` short-circuits the agent at the door while its runs keep failing as a whole; None: never.
     ``makes_up_for`` names the tools without whose results the ``answer`` function still has something to say: what is
     known without them. See :func:`~failsoft.runs.fallbacks.uncovered`.
@@ -42,6 +44,7 @@ class Agent:
     width: int = 16
     breaker: BreakerPolicy | None = AGENT_BREAKER
     makes_up_for: frozenset[str] = frozenset()
+    loop: Loop | None = None
 
     def __init__(
         self,
@@ -57,15 +60,23 @@ class Agent:
         breaker: BreakerPolicy | None = AGENT_BREAKER,
         planner_order: Sequence[str] | None = None,
         makes_up_for: Iterable[str] = (),
+        loop: Loop | None = None,
     ) -> None:
         if not _NAME.fullmatch(name):
             raise BadInput(f"{name[:80]!r} is no name for an agent: letters, digits, _ . -", param="agents")
+        if loop is not None:
+            if not planners:
+                planners = (LoopPlanner(name),)
+                answer = answer or spoken
+            limits = limits or PlanLimits(kinds=frozenset({"tool", "agent"}))
         if not planners:
             raise BadInput(f"agent {name!r} has no planner", param=f"agents.{name}.planners")
         if width < 1:
             raise BadInput("width must be at least 1", param=f"agents.{name}.width")
         registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
         registry.check()
+        if loop is not None and (both := set(registry.names) & set(loop.delegates)):
+            raise BadInput(f"a tool and an agent are both called {min(both)!r}", param=f"agents.{name}.loop.delegates")
         values: dict[str, Any] = {
             "name": name,
             "description": description,
@@ -77,6 +88,7 @@ class Agent:
             "width": width,
             "breaker": breaker,
             "makes_up_for": frozenset(makes_up_for),
+            "loop": loop,
         }
         for key, value in values.items():
             object.__setattr__(self, key, value)

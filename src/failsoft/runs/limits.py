@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from failsoft.base.clock import Sources
 from failsoft.base.events import EventBus
@@ -20,6 +21,10 @@ from failsoft.runs.runners import TaskRunner
 from failsoft.runs.sessions import Sessions
 from failsoft.stores.protocols import RunStore
 from failsoft.tools.stale import StaleResults
+
+if TYPE_CHECKING:
+    from failsoft.models.gateway import Gateway
+    from failsoft.runs.agents import AgentRegistry
 
 __all__ = ["Grace", "RunLimits", "RunParts"]
 
@@ -116,3 +121,5 @@ class RunParts:
     doubts: Doubts = field(default_factory=Doubts)
     lane: Lane | None = None
     may_call: Callable[[], bool] | None = None
+    agents: AgentRegistry | None = None
+    gateway: Gateway | None = None

@@ -34,6 +34,7 @@ from failsoft.runs.crew import within
 from failsoft.runs.gate import ApprovalNeeded, Gate
 from failsoft.runs.gated import GatedRunner, needs_gate
 from failsoft.runs.limits import RunParts
+from failsoft.runs.loops import agent_runner, hands_on
 from failsoft.runs.pause import ask_people, pause
 from failsoft.runs.plan import Plan
 from failsoft.runs.planner import PlanFailure, PlanRequest, language_of
@@ -102,8 +103,9 @@ class Run:
         self._before: dict[str, TaskResult] = {}
         self._tried: set[str] = set()
         self._in_lane = False
+        self._agents: TaskRunner | None = None
         self.gate: Gate | None = None
-        if self.background or needs_gate(agent.tools) or parts.doubts.after:
+        if self.background or needs_gate(agent.tools) or hands_on(agent) or parts.doubts.after:
             self.gate = Gate(
                 run_id,
                 parts.store,
@@ -513,10 +515,11 @@ class Run:
             self._to(RunState.DISPATCHING)
         parts = self._parts
         start = self._loop.time()
-        tools = ToolRunner(self.agent.tools, parts.kernel, parts.stale, parts.history)
-        runners: dict[str, TaskRunner] = {
-            "tool": tools if self.gate is None else GatedRunner(tools, self.agent.tools, self.gate)
-        }
+        runners: dict[str, TaskRunner] = {"tool": self._tool_runner(self.agent)}
+        if any(task.kind == "agent" for task in self.plan.tasks) and parts.agents is not None:
+            if self._agents is None:  # one for the whole run: it knows where its loops were
+                self._agents = agent_runner(parts, self.agent, self.plan, self._ask, self.emit, self._tool_runner)
+            runners["agent"] = self._agents
         runners.update(parts.runners or {})
         self.scheduler = Scheduler(
             self.plan,
@@ -543,6 +546,12 @@ class Run:
         except InternalError as error:
             self.fail_part("scheduler", error)
         self.spent("dispatching", self._loop.time() - start)
+
+    def _tool_runner(self, agent: Agent) -> TaskRunner:
+        """Who serves an agent's tools in this run."""
+        parts = self._parts
+        tools = ToolRunner(agent.tools, parts.kernel, parts.stale, parts.history)
+        return tools if self.gate is None else GatedRunner(tools, agent.tools, self.gate)
 
     async def _aggregate(self, ending: RunState | None = None) -> None:
         """The answer, from whatever there is; of a run that has expired, too."""

@@ -422,6 +422,11 @@ class Scheduler:
                 self._failed(task, TaskTimeout("the task was stopped"))
             else:
                 self._failed(task, ToolFailed("the task was cancelled from inside"))
+        elif (
+            isinstance(error, ApprovalNeeded) and task.parent is None
+        ):  # an agent is about to do what a person is asked
+            task.started, task.status = None, "waiting"
+            self.parked[task.spec.id] = error
         else:
             self._failed(task, as_error(error or InternalError("a task ended without an outcome")))
         self._pump()

@@ -234,8 +234,10 @@ async def _direct(ladder: Direct, deadline: float) -> Outcome[Any]:
     began = loop.time()
     try:
         value = await ladder.serve(*ladder.args)
-    except Exception as error:  # noqa: BLE001 - whatever the rung raises is how it failed
+    except Exception as error:  # whatever the rung raises is how it failed
         failure = as_error(error)
+        if failure.type == "waiting":  # it has not failed: somebody has to be asked first
+            raise
         now = loop.time()
         tried = (RungTried(requested, failure.code, failure.message, now - began),)
         return Outcome(

@@ -76,6 +76,22 @@ class Projection:
             yield {"type": "CUSTOM", "name": "eta", "value": dict(data)}
         elif kind in ("run.waiting_approval", "approval.resolved"):
             yield {"type": "CUSTOM", "name": kind.removeprefix("run."), "value": {"task": event.task, **data}}
+        elif kind == "tool.started":  # a call that an agent makes inside its task
+            call = self._inner_call(event.task, data)
+            yield {"type": "TOOL_CALL_START", "toolCallId": call, "toolCallName": str(data.get("tool", ""))}
+            yield {"type": "TOOL_CALL_END", "toolCallId": call}
+        elif kind == "tool.finished":
+            call = self._inner_call(event.task, data)
+            status = str(data.get("status", ""))
+            yield {
+                "type": "TOOL_CALL_RESULT",
+                "messageId": f"{call}:result",
+                "toolCallId": call,
+                "role": "tool",
+                "content": status,
+            }
+        elif kind == "thought.delta":
+            yield {"type": "CUSTOM", "name": "thought", "value": {"task": event.task, **data}}
         elif kind == "text.delta":
             yield from self._text(str(data.get("text", "")))
         elif kind in TERMINAL:
@@ -154,6 +170,9 @@ class Projection:
         if result is not None and result.get("answer") is not None:
             ended["result"] = dict(result)
         yield ended
+
+    def _inner_call(self, task: str | None, data: Mapping[str, Any]) -> str:
+        return f"{self._run}:{task}:{data.get('call')}"
 
     def _call(self, task: str) -> str:
         return f"{self._run}:{task}"

@@ -1,0 +1,1 @@
+"""Memory: what was said, what was noted, and what is like it; each tenant has its own."""
