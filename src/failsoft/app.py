@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import json
 import logging
 import math
 import os
@@ -30,8 +31,10 @@ from failsoft.base.errors import (
     RunCancelled,
     StoreConflict,
     StoreError,
+    UnknownAgent,
 )
 from failsoft.base.events import EventBus
+from failsoft.base.jsontext import json_text
 from failsoft.base.messages import Message
 from failsoft.base.transport import Transport
 from failsoft.config import Settings
@@ -41,6 +44,7 @@ from failsoft.kernel.guard import Guard, Kernel
 from failsoft.kernel.scope import ROOT, current
 from failsoft.kernel.watchdog import LoopWatchdog
 from failsoft.runs.agents import Agent, AgentRegistry
+from failsoft.runs.choosing import AUTO, choose
 from failsoft.runs.crew import Crew, Orphan, within
 from failsoft.runs.doors import Doors
 from failsoft.runs.doubts import Doubts
@@ -58,6 +62,7 @@ from failsoft.runs.run import Run, body_hash
 from failsoft.runs.runners import TaskRunner
 from failsoft.runs.sessions import Sessions
 from failsoft.runs.state import RunState
+from failsoft.stores.approvals import ApprovalRecord
 from failsoft.stores.keeping import Retention
 from failsoft.stores.memory import MemoryStore
 from failsoft.stores.protocols import AppendEvents, FinishRun, RunStore, StoredEvent, StoredRun, Write
@@ -69,6 +74,7 @@ from failsoft.tools.stale import StaleResults
 
 if TYPE_CHECKING:
     from failsoft.models.gateway import Gateway
+    from failsoft.models.webhook import Webhook
 
 __all__ = ["App", "AppStatistics", "retention_of", "store_of"]
 
@@ -148,6 +154,7 @@ class App:
         self._parts: RunParts | None = None
         self._closing = False
         self._transport: Transport | None = None
+        self._pager: Webhook | None = None
         self._watchdog = LoopWatchdog(self.bus)
         self._timeline = Timeline()
         self.bus.add(self._timeline.hear)
@@ -239,11 +246,40 @@ class App:
         )
         try:
             await self._start_tool_sources(crew)
+            self._page_people(self.durable)
             await self.durable.start(self._parts, agent=self.agents.get, adopt=self._adopt, let_go=self._let_go)
         except BaseException:
             await self.aclose()
             raise
         return self
+
+    def _page_people(self, durable: Durable) -> None:
+        """Has whoever is on call told of new approvals, when the settings say where."""
+        approvals = self.settings.approvals
+        if approvals.webhook is None or self.store is None:
+            return
+        from failsoft.base.redaction import Redactor
+        from failsoft.models.webhook import Webhook, WebhookPolicy
+
+        if self._transport is None:
+            from failsoft.transports.aiohttp_transport import AiohttpTransport
+
+            self._transport = AiohttpTransport()
+        secret = approvals.webhook_secret
+        policy = WebhookPolicy(
+            approvals.webhook,
+            None if secret is None else secret.get_secret_value(),
+            events=frozenset({"approval"}),
+            retries=3,
+        )
+        pager = self._pager = Webhook(policy, self.kernel, self._transport, sources=self.sources)
+        redaction = self.settings.redaction
+        redactor = Redactor(patterns=redaction.patterns, names=redaction.names)
+
+        def tell(record: ApprovalRecord) -> None:
+            pager.say("approval", json.loads(redactor.json(json_text(record.to_dict()))))
+
+        durable.reviews.on_asked = tell
 
     async def __aexit__(self, *exc: object) -> None:
         await self.aclose()
@@ -285,6 +321,8 @@ class App:
                     self.forecasts.close()
                 await crew.aclose()
                 await self.kernel.aclose()
+                if self._pager is not None:
+                    await self._pager.aclose()
                 if self._transport is not None:
                     await self._transport.aclose()
                 if self._own_store and self.store is not None:
@@ -304,7 +342,7 @@ class App:
         if parts is None or self._closing:
             raise RuntimeError("the app is not running: use it in `async with`")
         _check_input(request, self.limits)
-        agent = self.agents.get(request.agent)
+        agent = self._agent_for(request)
         budget = self._budget(request, agent)
         key = None
         if request.idempotency_key is not None:
@@ -328,6 +366,20 @@ class App:
             self._keys[key] = (run.id, body_hash(request))
         self._drive(run, parts)
         return RunHandle(run)
+
+    def _agent_for(self, request: RunRequest) -> Agent:
+        """The agent that the request names, or the default one, or the one whose own words fit the question best."""
+        name = None if request.agent == AUTO and AUTO not in self.agents else request.agent
+        if name is not None:
+            return self.agents.get(name)
+        try:
+            if request.agent is None:
+                return self.agents.get()
+        except UnknownAgent:
+            if (chosen := choose(self.agents, request.input)) is None:
+                raise
+            return chosen
+        return choose(self.agents, request.input) or self.agents.get()
 
     def _drive(self, run: Run, parts: RunParts) -> None:
         run.on_end = self._on_end

@@ -45,8 +45,8 @@ _KNOWN: Final = 1024
 class WebhookPolicy:
     """Where messages go. Times in seconds: ``timeout`` of one try, ``repeat_after`` until the same alert is told again.
 
-    ``events`` are the kinds that are told: ``alert``, ``L1``, ``L2``. ``waiting``: messages kept at most while the
-    receiver is slow; the oldest goes first. The secret never shows in a repr.
+    ``events`` are the kinds that are told: ``alert``, ``L1``, ``L2``, ``approval``. ``waiting``: messages kept at
+    most while the receiver is slow; the oldest goes first. The secret never shows in a repr.
     """
 
     url: str
@@ -108,6 +108,15 @@ class Webhook:
             self._told.move_to_end(key)
             if len(self._told) > _KNOWN:
                 self._told.popitem(last=False)
+        self._put(message)
+
+    def say(self, event: str, data: dict[str, Any]) -> None:
+        """Like :meth:`tell`, of something that is not about a route and is told each time."""
+        if event in self.policy.events:
+            head = {"id": self.sources.new_id("evt"), "event": event, "at": round(self.sources.wall(), 3)}
+            self._put(head | data)
+
+    def _put(self, message: dict[str, Any]) -> None:
         if len(self._waiting) >= self.policy.waiting:
             self._waiting.popleft()
             self.dropped += 1
