@@ -113,7 +113,7 @@ def test_every_operation_answers_as_documented_and_tells_nothing_of_another_tena
     ids = {"theirs": world.ids, "mine": {**world.ids, "run_id": own}, "any": {}}
 
     @settings(
-        max_examples=6,
+        max_examples=4,
         deadline=None,
         database=None,
         phases=[Phase.generate],
