@@ -85,10 +85,9 @@ async def through(
                         with scope(fallback=True):
                             answer = await use(gateway, chosen, request, limits, record)
                 except Exception as error:
-                    reading = note_failure(gateway, state, chosen, error, record, began, limits)
-                    failed.append(reading)
-                    if not reading.next_route:
-                        raise reading.error from error
+                    failed.append(note_failure(gateway, state, chosen, error, record, began, limits))
+                    if not failed[-1].next_route:
+                        raise _last(failed) from error
                     continue
             except BaseException:
                 sticky.unused(index)
@@ -99,6 +98,7 @@ async def through(
                 sticky.unused(one)
             if not streaming:
                 sticky.served(index, loop.time())
+            failed.clear()  # their errors know this frame: only the collector would free the two
             route = chosen.route
             record.route, record.model = route.name, route.model or record.model
             record.degraded = index > 0 and not route.equivalent
@@ -108,6 +108,13 @@ async def through(
             break
         await asyncio.sleep(wait)
     raise _all_out(state, failed)
+
+
+def _last(failed: list[Reading]) -> FailsoftError:
+    """The last failure's error; `failed` is emptied, so that the error and the frame it goes through part."""
+    error = failed[-1].error
+    failed.clear()
+    return error
 
 
 def _limits(
@@ -199,13 +206,14 @@ def _cooling(state: AliasState, failed: Sequence[Reading], now: float) -> float 
     return max(0.001, min(waits)) if waits else None
 
 
-def _all_out(state: AliasState, failed: Sequence[Reading]) -> FailsoftError:
-    """The error when no route serves: the last one that says more than that we did not even ask."""
+def _all_out(state: AliasState, failed: list[Reading]) -> FailsoftError:
+    """The error when no route serves: the last one that says more than that we did not even ask. Empties `failed`."""
     now = asyncio.get_running_loop().time()
     telling = [reading for reading in failed if reading.name not in {"breaker_open", "queue_full"}]
     if telling:
         error = telling[-1].error
         error.__cause__ = None
+        failed.clear()
         return error
     retry_after = [reading.retry_after for reading in failed if reading.retry_after is not None]
     if not failed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from failsoft.base.errors import EmptyResult, MalformedResult, StreamCut
-from failsoft.models.chunks import CONTENT_KINDS, DONE, ERROR, FINISH, Chunk, read_chunk
+from failsoft.models.chunks import CONTENT_KINDS, DONE, ERROR, FINISH, ROLE, Chunk, read_chunk
 from failsoft.models.failures import Symptom, read_failure
 from failsoft.models.pieces import Piece, Run, Template, framed, template_of
 from failsoft.models.sse import SseParser
@@ -154,8 +154,10 @@ class AnswerReader:
             self.done = True
             return kinds
         if kinds & CONTENT_KINDS:
-            self._said = True
-            if self._tries and (template := template_of(chunk)) is not None:
+            first, self._said = not self._said, True
+            if first and kinds & ROLE:
+                pass  # the first one often has a role, and the others have none
+            elif self._tries and (template := template_of(chunk)) is not None:
                 self._template = template
                 self._tries -= 1
         if self._n > 1 and data is not None:

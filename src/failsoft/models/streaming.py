@@ -114,6 +114,7 @@ class OpenedStream:
         """Closes what is left of it; the upstream stops."""
         guarded, self._guarded = self._guarded, None
         if guarded is not None:
+            self.pieces, self._body = _Only(None), b""  # it knows us, and is garbage only for the collector
             self.chosen.load.ended()
             await guarded.__aexit__(None, None, None)
 
@@ -157,12 +158,12 @@ async def assemble(
 
 
 class _Only:
-    """An iterator over one piece."""
+    """An iterator over one piece, or none."""
 
     __slots__ = ("_piece",)
 
-    def __init__(self, piece: Piece) -> None:
-        self._piece: Piece | None = piece
+    def __init__(self, piece: Piece | None) -> None:
+        self._piece = piece
 
     def __aiter__(self) -> _Only:
         return self

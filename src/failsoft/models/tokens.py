@@ -97,21 +97,25 @@ class TokenEstimate:
     def raw_messages(self, messages: Iterable[Mapping[str, Any]], *, tools: Any = None) -> float:
         """The estimate before correction, for :meth:`observe`."""
         total: float = _REPLY
+        texts: list[str] = []  # counted together: the estimate is a sum over characters
         for message in messages:
             total += _MESSAGE
             content = message.get("content")
             if type(content) is str:
-                total += raw_count(content)
+                texts.append(content)
             elif type(content) is list:
                 for part in content:
                     text = part.get("text") if isinstance(part, dict) else None
-                    total += raw_count(text) if isinstance(text, str) else _IMAGE
+                    if isinstance(text, str):
+                        texts.append(text)
+                    else:
+                        total += _IMAGE
             calls = message.get("tool_calls")
             if calls:
-                total += raw_count(_encode(calls).decode())
+                texts.append(_encode(calls).decode())
         if tools:
-            total += raw_count(_encode(tools).decode())
-        return total
+            texts.append(_encode(tools).decode())
+        return total + raw_count("".join(texts))
 
     def observe(self, model: str, estimated: float, reported: int | None) -> None:
         """Learns from a report: `estimated` by :meth:`raw_messages` or :func:`raw_count`, `reported` in the usage.

@@ -7,6 +7,7 @@ are asked for theirs when somebody scrapes.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Final
 
 from failsoft.kernel.guard import Kernel
@@ -29,13 +30,14 @@ _Key = tuple[str, str, str, str, int]
 class _Series:
     """Calls of one operation, alias, route, model and status."""
 
-    __slots__ = ("degraded", "first", "input", "output", "seconds", "streams")
+    __slots__ = ("attempts", "degraded", "first", "input", "output", "seconds", "streams")
 
     def __init__(self) -> None:
         self.seconds = Histogram(_SECONDS)
         self.first = Histogram(_FIRST)
         self.input = Histogram(_TOKENS)
         self.output = Histogram(_TOKENS)
+        self.attempts = 0
         self.degraded = 0
         self.streams = 0
 
@@ -48,7 +50,6 @@ class CallMetrics:
         self._fallbacks: Counter[tuple[str, str, str]] = Counter()
         self._fired: Counter[tuple[str, str]] = Counter()
         self._cache: Counter[tuple[str, str]] = Counter()
-        self._attempts: Counter[str] = Counter()
         self._refused: Counter[tuple[str, int]] = Counter()
         self._own = Histogram(_OWN)
         self.in_flight = 0
@@ -64,6 +65,7 @@ class CallMetrics:
         if series is None:
             series = self._series[key] = _Series()
         series.seconds.observe(record.seconds)
+        series.attempts += record.attempts
         if record.first is not None and record.stream:
             series.streams += 1
             series.first.observe(record.queue + record.first)
@@ -77,7 +79,6 @@ class CallMetrics:
                 series.output.observe(tokens)
         if record.degraded:
             series.degraded += 1
-        self._attempts[record.alias] += record.attempts
         if record.cache != "off":
             self._cache[record.alias, record.cache] += 1
         for one in record.tried:
@@ -86,6 +87,12 @@ class CallMetrics:
             self._fired[record.alias, record.fired] += 1
         if record.own is not None:
             self._own.observe(record.own)
+
+    def _attempts(self) -> Mapping[str, int]:
+        found: Counter[str] = Counter()
+        for (_, alias, *_), series in self._series.items():
+            found[alias] += series.attempts
+        return found
 
     def page(self, kernel: Kernel, ring: KeyRing, *, log_dropped: int = 0, webhook: Webhook | None = None) -> bytes:
         """The Prometheus text."""
@@ -142,7 +149,7 @@ class CallMetrics:
             "failsoft_gateway_attempts_total",
             "counter",
             "Requests sent to upstreams.",
-            (({"alias": alias}, count) for alias, count in self._attempts.items()),
+            (({"alias": alias}, count) for alias, count in self._attempts().items()),
         )
         page.family(
             "failsoft_gateway_limits_fired_total",
