@@ -247,7 +247,13 @@ class App:
         try:
             await self._start_tool_sources(crew)
             self._page_people(self.durable)
-            await self.durable.start(self._parts, agent=self.agents.get, adopt=self._adopt, let_go=self._let_go)
+            await self.durable.start(
+                self._parts,
+                agent=self.agents.get,
+                adopt=self._adopt,
+                let_go=self._let_go,
+                ended=self._remembered.get,
+            )
         except BaseException:
             await self.aclose()
             raise
@@ -553,7 +559,7 @@ class App:
             event = StoredEvent(epoch, 1, "run.cancelled", self.sources.wall(), None, told)
             writes: list[Write] = [
                 AppendEvents(record.run, epoch, (event,)),
-                FinishRun(record.run, epoch, str(RunState.CANCELLED), result),
+                FinishRun(record.run, epoch, str(RunState.CANCELLED), result, self.sources.wall()),
             ]
             await self._read(self.store.write(writes), "cancelling the run")
         return await self.stored_run(record.run, tenant=record.tenant) or stored

@@ -95,13 +95,16 @@ class Durable:
         agent: Callable[[str], Agent],
         adopt: Callable[[Resumed, Agent], None],
         let_go: Callable[[Run], None],
+        ended: Callable[[str], Run | None],
     ) -> None:
         """Takes the first lease, within the time that the store has, and begins to look for lost runs."""
         store = self._store
         if store is None or not store.durable:
             return
         limits = self._limits
-        self.takeover = Takeover(store, parts, agent=agent, adopt=adopt, active=self._active, let_go=let_go)
+        self.takeover = Takeover(
+            store, parts, agent=agent, adopt=adopt, active=self._active, let_go=let_go, ended=ended
+        )
         self.engine = engine = LocalEngine(
             self.takeover,
             wall=self._sources.wall,

@@ -16,6 +16,7 @@ from failsoft.kernel.classify import as_error
 from failsoft.runs.agents import Agent
 from failsoft.runs.crew import within
 from failsoft.runs.limits import RunParts
+from failsoft.runs.result import RunResult
 from failsoft.runs.resume import Resumed, lost_result
 from failsoft.runs.run import Run
 from failsoft.runs.state import RunState
@@ -28,6 +29,8 @@ T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
+_RECONCILE: Final = 5
+"""Rounds between two looks for runs that are held here and not driven."""
 _LOOKS: Final = 50
 """Waiting runs whose approvals are looked at in one round."""
 
@@ -44,6 +47,7 @@ class Takeover:
         adopt: Callable[[Resumed, Agent], None],
         active: Callable[[], Iterable[Run]],
         let_go: Callable[[Run], None],
+        ended: Callable[[str], Run | None],
         wait: float = 4.0,
     ) -> None:
         self._store = store
@@ -52,10 +56,13 @@ class Takeover:
         self._adopt = adopt
         self._active = active
         self._let_go = let_go
+        self._ended = ended
         self._wait = wait
         self._held: dict[str, int] = {}  # acquired and not driven yet: at most a round's, and each is tried again
         self._suspended: list[tuple[str, int]] = []  # at most the runs that were driven
         self._looked = 0
+        self._rounds = 0
+        self._missing: set[str] = set()  # held here and not driven, at the last look: at most as many as one look finds
 
     async def _do(self, work: Coroutine[Any, Any, T], what: str) -> T:
         at = asyncio.get_running_loop().time() + self._wait
@@ -147,7 +154,42 @@ class Takeover:
     # --- runs that are driven here -----------------------------------------------------------------------------------
 
     async def look(self) -> None:
-        """See :class:`~failsoft.engines.local.Work`: approvals may have been resolved by another process."""
+        """See :class:`~failsoft.engines.local.Work`."""
+        self._rounds += 1
+        if self._rounds % _RECONCILE == 0:
+            await self._reconcile()
+        await self._look_at_approvals()
+
+    async def _reconcile(self) -> None:
+        """Runs that the store says are driven here and are not: their end was lost when the store failed.
+
+        It is written now if it is remembered; else the run goes on, or ends as lost.
+        """
+        driven = {run.id for run in self._active()} | self._held.keys() | {run for run, _ in self._suspended}
+        held = await self._do(self._store.held_runs(self._parts.node), "looking for runs without a driver")
+        missing = {one.run: one for one in held if one.run not in driven}
+        for run in missing.keys() & self._missing:  # twice in a row: it is not just on its way to the store
+            one, known = missing[run], self._ended(run)
+            if known is not None and known.result is not None and known.epoch == one.epoch:
+                await self._write_end(known, known.result)
+            else:
+                await self.take(one)
+        self._missing = set(missing)
+
+    async def _write_end(self, run: Run, result: RunResult) -> None:
+        """The end of a run that was told and could not be written then."""
+        now = self._parts.sources.wall()
+        last = run.events[-1]
+        at = now - (asyncio.get_running_loop().time() - last.at)
+        event = StoredEvent(last.epoch, last.seq, last.kind, at, last.task, last.data)
+        writes: list[Write] = [
+            AppendEvents(run.id, run.epoch, (event,)),
+            FinishRun(run.id, run.epoch, str(result.status), result.to_dict(), at),
+        ]
+        await self._do(self._store.write(writes), "writing a run's end")
+
+    async def _look_at_approvals(self) -> None:
+        """Approvals may have been resolved by another process."""
         waiting = [run for run in self._active() if run.cell.value is RunState.WAITING_APPROVAL]
         if not waiting:
             return

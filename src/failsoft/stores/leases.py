@@ -56,6 +56,10 @@ class LeaseStore(Protocol):
         """
         ...
 
+    async def held_runs(self, node: str, *, limit: int = 1000) -> Sequence[LostRun]:
+        """Unfinished runs that `node` holds, oldest first: what it does not drive any more has lost its end."""
+        ...
+
     async def release_run(self, run: str, epoch: int) -> None:
         """Hands a run back: nobody holds it, whoever looks for lost runs may take it. Conditional like every write."""
         ...

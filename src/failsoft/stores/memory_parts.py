@@ -210,6 +210,15 @@ class MemoryLeases(_Rows):
         ]
         return sorted(found, key=lambda one: one.run)[:limit]
 
+    async def held_runs(self, node: str, *, limit: int = 1000) -> Sequence[LostRun]:
+        """See :class:`~failsoft.stores.leases.LeaseStore`."""
+        found = [
+            LostRun(run, row.epoch, row.node, row.background, row.state, row.deaths)
+            for run, row in self._rows.items()
+            if row.terminal is None and row.node == node
+        ]
+        return sorted(found, key=lambda one: one.run)[:limit]
+
     async def release_run(self, run: str, epoch: int) -> None:
         """See :class:`~failsoft.stores.leases.LeaseStore`."""
         self._row(run, epoch).node = ""

@@ -276,19 +276,14 @@ class SqliteLeases(_Submitting):
                 elif self._locks is not None and self._locks.is_free(node):
                     db.execute("DELETE FROM leases WHERE node = ?", (node,))
                     lost.append(node)
-            found: list[LostRun] = []
-            for node in lost:
-                found += [
-                    LostRun(run, epoch, node, bool(background), state, deaths)
-                    for run, epoch, background, state, deaths in db.execute(
-                        "SELECT run, epoch, background, state, deaths FROM runs "
-                        "WHERE terminal IS NULL AND node = ? ORDER BY run LIMIT ?",
-                        (node, limit),
-                    )
-                ]
+            found = [one for node in lost for one in _held(db, node, limit)]
             return sorted(found, key=lambda one: one.run)[:limit]
 
         return await self._submit(do)
+
+    async def held_runs(self, node: str, *, limit: int = 1000) -> Sequence[LostRun]:
+        """See :class:`~failsoft.stores.leases.LeaseStore`."""
+        return await self._submit(lambda db: _held(db, node, limit))
 
     async def release_run(self, run: str, epoch: int) -> None:
         """See :class:`~failsoft.stores.leases.LeaseStore`."""
@@ -307,6 +302,17 @@ class SqliteLeases(_Submitting):
             db.execute("UPDATE runs SET background = 1 WHERE run = ?", (run,))
 
         await self._submit(do)
+
+
+def _held(db: sqlite3.Connection, node: str, limit: int) -> list[LostRun]:
+    return [
+        LostRun(run, epoch, node, bool(background), state, deaths)
+        for run, epoch, background, state, deaths in db.execute(
+            "SELECT run, epoch, background, state, deaths FROM runs "
+            "WHERE terminal IS NULL AND node = ? ORDER BY run LIMIT ?",
+            (node, limit),
+        )
+    ]
 
 
 # --- what is kept ----------------------------------------------------------------------------------------------------

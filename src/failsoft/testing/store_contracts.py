@@ -159,6 +159,9 @@ async def _runs_of_nodes_that_are_gone_are_lost(store: RunStore) -> None:
     loaded = await store.load_run("run_1")
     assert loaded is not None
     assert (loaded.deaths, loaded.node, loaded.epoch) == (1, "node-b", 2)
+    assert [one.run for one in await store.held_runs("node-b")] == ["run_1", "run_3"]
+    assert [one.run for one in await store.held_runs("node-b", limit=1)] == ["run_1"]
+    assert list(await store.held_runs("node-c")) == []
     await store.drop_lease("node-b")
     assert [one.run for one in await store.lost_runs(_NOW)] == ["run_1", "run_3", "run_4"]
 
