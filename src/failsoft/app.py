@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar
 from failsoft.base.clock import Sources
 from failsoft.base.errors import (
     BadInput,
+    ConfigError,
     DeadlineExceeded,
     FailsoftError,
     IdempotencyConflict,
@@ -131,7 +132,7 @@ class App:
         self._durable_limits = durable or _durable(self.settings)
         self.durable: Durable | None = None
         """What makes runs outlive requests and processes; None until the app runs."""
-        self.agents = AgentRegistry(agents, default=self.settings.agent)
+        self.agents = AgentRegistry(_equipped(agents, self.settings), default=self.settings.agent)
         self.doors = Doors(lambda name: self.agents.get(name).breaker, self.bus, self.sources, self.kernel.probes)
         """The breakers of the agents."""
         self._own_store = isinstance(store, str)
@@ -628,6 +629,24 @@ class App:
 
     def __repr__(self) -> str:
         return f"<App agents={list(self.agents.names)} running={len(self._active)}>"
+
+
+def _equipped(agents: Iterable[Agent], settings: Settings) -> list[Agent]:
+    """The agents with the tools that the settings give them."""
+    known = {agent.name: agent for agent in AgentRegistry(agents)}  # which refuses two of one name
+    for wanted, made in settings.tools.made():
+        for name in wanted:
+            if name not in known:
+                raise ConfigError(f"tools: there is no agent {name!r}; there are: {', '.join(known)}", param="tools")
+        for name in wanted or tuple(known):
+            try:
+                if isinstance(made, ToolSource):
+                    known[name] = known[name].with_tools((), (made,))
+                else:
+                    known[name] = known[name].with_tools((made,))
+            except BadInput as error:
+                raise ConfigError(f"tools: agent {name!r}: {error.message}", param="tools") from None
+    return list(known.values())
 
 
 def _limits(settings: Settings) -> RunLimits:

@@ -139,7 +139,7 @@ class _Reading:
         return self._filled(str(node), path, environ)
 
     def _filled(self, text: str, path: Place, environ: Mapping[str, str]) -> str | None:
-        if is_secret(path) and not re.fullmatch(r"\$\{\w+\}", text):
+        if is_secret(path) and not re.fullmatch(r"(?:[A-Za-z]{1,10} )?\$\{\w+\}", text):
             variable = PREFIX + "__".join(str(part).upper() for part in path)
             advice = f"a secret is not written into the file; use ${{NAME}} or {variable}"
             self.errors.append(f"{self._place(path)}: {dotted(path)}: {advice}")

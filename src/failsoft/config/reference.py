@@ -46,6 +46,8 @@ def keys(model: type[BaseModel] = Settings, prefix: str = "") -> Iterator[Key]:
 def is_secret(path: Place) -> bool:
     """Whether the key at `path` holds a secret."""
     field = fields_at(path[:-1]).get(str(path[-1])) if path else None
+    if field is None and len(path) > 1 and path[-2] == "secrets":  # one of several, by names of the user's
+        field = fields_at(path[:-2]).get("secrets")
     return field is not None and "SecretStr" in str(field.annotation)
 
 

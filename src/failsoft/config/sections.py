@@ -16,6 +16,7 @@ from failsoft.config.downstreams import DownstreamSettings
 from failsoft.config.durability import ApprovalSettings, BackgroundSettings, RedactionSettings, StoreSettings
 from failsoft.config.keys import Seconds, Section, key
 from failsoft.config.models import AliasSettings, GatewaySettings
+from failsoft.config.tools import ToolSettings
 from failsoft.kernel.policy import Policy, preset
 from failsoft.models.routes import Alias
 
@@ -110,6 +111,7 @@ class Settings(Section):
     models: dict[str, AliasSettings] = Field(
         default_factory=dict, description="The models that the gateway serves, by the name clients use."
     )
+    tools: ToolSettings = Field(default_factory=ToolSettings, description="Tools of all kinds, by their names.")
     keys: dict[str, KeySettings] = Field(default_factory=dict, description="API keys, by a name for each.")
     store: StoreSettings = Field(
         default_factory=StoreSettings, description="Where runs, approvals and sessions are kept."

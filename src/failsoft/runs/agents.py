@@ -14,7 +14,7 @@ from failsoft.runs.doors import AGENT_BREAKER
 from failsoft.runs.loop import Loop, LoopPlanner, spoken
 from failsoft.runs.plan import PlanLimits
 from failsoft.runs.planner import Planner
-from failsoft.tools.registry import Tool, ToolRegistry
+from failsoft.tools.registry import Tool, ToolRegistry, ToolSource
 
 __all__ = ["Agent", "AgentRegistry"]
 
@@ -109,6 +109,15 @@ class Agent:
         """The same agent with these planners, by name, in this order."""
         changed = replace(self)
         object.__setattr__(changed, "planners", self._ordered(order))
+        return changed
+
+    def with_tools(self, tools: Iterable[Tool], sources: Iterable[ToolSource] = ()) -> Agent:
+        """The same agent with more tools; raises :class:`BadInput` when a name is taken."""
+        changed = replace(self)
+        registry = ToolRegistry(self.tools.own, (*self.tools.sources, *sources))
+        for tool in tools:
+            registry.add(tool)
+        object.__setattr__(changed, "tools", registry)
         return changed
 
     def __repr__(self) -> str:

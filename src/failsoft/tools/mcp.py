@@ -73,14 +73,16 @@ class McpServer:
     """A server, by the command that starts it or the address where it is.
 
     Args:
-        name: of the downstream, and in front of its tools' names (``prefix`` replaces that).
+        name: what people call it; stands in front of its tools' names, too, unless ``prefix`` does.
         command: program and arguments; spoken to over its standard input and output.
         url: streamable HTTP, in place of ``command``.
         env: variables for the process; others are passed on unless they look like secrets.
         allow_env: names of such that are passed on all the same.
         cwd: where the process runs.
         secrets: headers filled from the environment, like ``Bearer ${TOKEN}``; for ``env``, use ``allow_env``.
+        environ: in place of the process's environment.
         prefix: put in front of tools' names; by default the name and ``_``.
+        downstream: whose guard its calls go through; by default the name.
         kind: what its tools are, ``external`` by default: breaker first, no retry in place.
         kinds: kinds of single tools, by the server's names for them.
         trust_hints: whether ``readOnlyHint`` makes a tool a ``query`` and its absence an ``action``.
@@ -105,6 +107,7 @@ class McpServer:
         secrets: Mapping[str, str] | None = None,
         environ: Mapping[str, str] | None = None,
         prefix: str | None = None,
+        downstream: str | None = None,
         kind: Kind = "external",
         kinds: Mapping[str, Kind] | None = None,
         trust_hints: bool = False,
@@ -124,7 +127,7 @@ class McpServer:
         if url is not None and not re.match(r"https?://[^/\s]+", url):
             raise BadInput(f"MCP server {name!r}: the url should be an http or https URL", param=f"mcp.{name}.url")
         self.name = name
-        self.downstream = name
+        self.downstream = downstream or name
         self.wait = seconds(wait)
         self._command = tuple(command or ())
         self._url = url

@@ -404,6 +404,11 @@ class ToolRegistry:
             ) from None
 
     @property
+    def own(self) -> tuple[Tool, ...]:
+        """The tools that were added, without those of sources."""
+        return tuple(self._tools.values())
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The names, in order."""
         return tuple(self._all())

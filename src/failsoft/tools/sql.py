@@ -26,7 +26,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from failsoft.base.errors import BadInput, FailsoftError
 from failsoft.kernel.guard import Guard
@@ -39,7 +39,7 @@ from failsoft.tools.sql_postgres import PostgresDatabase
 from failsoft.tools.sql_rows import SqlBounds
 from failsoft.tools.sql_sqlite import SqliteDatabase
 
-__all__ = ["SqlTool", "sql_tool"]
+__all__ = ["SqlTool", "sql_tool", "with_password"]
 
 _EAGER = 1_000
 """Characters up to which a query is read on the loop, to refuse it before it is planned; longer ones in a thread."""
@@ -245,3 +245,12 @@ def _file(database: str) -> Path:
     if parts.netloc or not parts.path.strip("/") or parts.query or parts.fragment:
         raise BadInput(f"{parts.scheme}: write {parts.scheme}:///file, with nothing behind it", param="database")
     return Path(unquote(parts.path[1:]))
+
+
+def with_password(database: str, password: str) -> tuple[str, dict[str, str]]:
+    """A server's address with a place for the password, and the variable that fills it; raises :class:`BadInput`."""
+    head, at, tail = database.partition("@")
+    scheme, mark, user = head.partition("://")
+    if not at or not mark or ":" in user or not user:
+        raise BadInput("a password is for postgresql://user@host/name", param="password")
+    return f"{scheme}://{user}:${{PASSWORD}}@{tail}", {"PASSWORD": quote(password, safe="")}
