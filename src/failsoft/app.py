@@ -17,7 +17,7 @@ import math
 import os
 import socket
 from collections import Counter, OrderedDict
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar
 
@@ -76,6 +76,7 @@ from failsoft.tools.stale import StaleResults
 if TYPE_CHECKING:
     from failsoft.models.gateway import Gateway
     from failsoft.models.webhook import Webhook
+    from failsoft.runs.golden import GoldenAnswers
 
 __all__ = ["App", "AppStatistics", "retention_of", "store_of"]
 
@@ -123,6 +124,7 @@ class App:
         limits: RunLimits | None = None,
         durable: DurableLimits | None = None,
         runners: Mapping[str, TaskRunner] | None = None,
+        golden: GoldenAnswers | None = None,
     ) -> None:
         self.settings = settings if settings is not None else Settings()
         self.sources = sources or (kernel.sources if kernel is not None else Sources())
@@ -164,6 +166,10 @@ class App:
         self.bus.add(self.metrics.hear)
         self.gateway: Gateway | None = self._made_gateway()
         """The model gateway, when models are configured."""
+        self.golden = golden
+        """Prepared answers, served first while models fail as a whole."""
+        self.models_failing: Callable[[], bool] = self._models_failing
+        """Whether they do: the gateway's judgement, unless replaced before the start."""
         self._guards()
 
     def _guards(self) -> None:
@@ -191,6 +197,9 @@ class App:
         for source in sources:
             _ = crew.start(source.run(), name=f"tools of {source.name}", context=contextvars.Context())
         await asyncio.gather(*map(wait, sources))
+
+    def _models_failing(self) -> bool:
+        return self.gateway is not None and self.gateway.level3.on(asyncio.get_running_loop().time())
 
     def _made_gateway(self) -> Gateway | None:
         if not (self.settings.models or self.settings.keys):
@@ -244,6 +253,8 @@ class App:
             may_call=self.durable.may_call if self.durable.durable else None,
             agents=self.agents,
             gateway=self.gateway,
+            golden=self.golden,
+            models_failing=self.models_failing,
         )
         try:
             await self._start_tool_sources(crew)

@@ -86,8 +86,9 @@ def agent(model: Any, *tools: Any, name: str = "other", **options: Any) -> Agent
 
 
 def app(model: Any, *tools: Any, others: Any = (), **options: Any) -> App:
-    store = options.pop("store", "off")
-    return App(agents=[agent(model, *tools, name="main", **options), *others], store=store, settings=_settings())
+    mine = {n: options.pop(n) for n in ("store", "golden") if n in options}
+    mine.setdefault("store", "off")
+    return App(agents=[agent(model, *tools, name="main", **options), *others], settings=_settings(), **mine)
 
 
 def _settings() -> Any:

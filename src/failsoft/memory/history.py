@@ -104,10 +104,10 @@ async def summarised(
     that something was left out, as it does without one.
     """
     short = window(messages, limit, count, keep=keep)
-    if summarise is None or len(short) >= len(messages):
-        return short, None
     there = {id(message) for message in short}
     lost = [m for m in messages if id(m) not in there]
+    if summarise is None or not lost:
+        return short, None
     told = "\n".join(f"{m['role']}: {m.get('content') or ''}" for m in lost)[-_SUMMED:]
     try:
         text = (await summarise(told)).strip()

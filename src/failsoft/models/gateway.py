@@ -26,6 +26,7 @@ from failsoft.models.calls import CallRecord
 from failsoft.models.chat_request import ChatRequest
 from failsoft.models.chunks import FINISH, USAGE, Chunk
 from failsoft.models.failures import Reading
+from failsoft.models.level3 import Level3, Level3Change
 from failsoft.models.limits import LatencyModel, RequestLimits
 from failsoft.models.passing import note_failure, through
 from failsoft.models.pieces import Piece, Run
@@ -62,6 +63,8 @@ class Gateway:
         """Who is told what people should know."""
         self.learned = learned
         """What was learned of a route's times, if anything was."""
+        self.level3 = Level3(on_change=self._on_level3)
+        """Whether models fail as a whole."""
         self._aliases: dict[str, AliasState] = {}
         policies: dict[str, Policy] = {}
         for alias in aliases:
@@ -196,6 +199,8 @@ class Gateway:
                     opened.ended()
                     settled = True
                     state.stickiness.served(opened.chosen.index, loop.time())
+                    if opened.chosen.guard is not None:
+                        self.level3.record(True, loop.time())
                     break
                 except Exception as error:
                     if len(ended) >= request.n:
@@ -249,6 +254,10 @@ class Gateway:
         )
 
     # --- telling -------------------------------------------------------------------------------------------------
+
+    def _on_level3(self, change: Level3Change) -> None:
+        data = {"level": "L3", "entered": change.on, "share": round(change.share, 4)}
+        self.kernel.bus.emit(Event("staged.L3", change.at, None, data=data))
 
     def on_staged(self, alias: str, route: str) -> Callable[[StagedChange], None]:
         """Tells listeners about a level that was entered or left."""

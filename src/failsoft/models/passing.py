@@ -98,6 +98,8 @@ async def through(
                 sticky.unused(one)
             if not streaming:
                 sticky.served(index, loop.time())
+                if chosen.guard is not None:
+                    gateway.level3.record(True, loop.time())
             failed.clear()  # their errors know this frame: only the collector would free the two
             route = chosen.route
             record.route, record.model = route.name, route.model or record.model
@@ -177,6 +179,8 @@ def note_failure(
         record.fired = limit
     blamed = limit is None or (limit in _OWN_LIMITS and limit not in limits.lent)
     sticky = state.stickiness
+    if blamed and reading.counts in {"failed", "timeout"}:
+        gateway.level3.record(False, now)
     if reading.take_out is not None:
         sticky.take_out(chosen.index, now, reading.take_out)
         if not reading.alert:

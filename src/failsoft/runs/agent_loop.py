@@ -22,10 +22,11 @@ from failsoft.memory.history import window
 from failsoft.models.tokens import TokenEstimate
 from failsoft.runs.conversation import Conversation, error_text
 from failsoft.runs.crew import within
+from failsoft.runs.judge import Judge
 from failsoft.runs.limits import RunParts
 from failsoft.runs.loop import Loop
 from failsoft.runs.loop_calls import Prepared, delegate_tool, prepare, result_text, shown
-from failsoft.runs.loop_model import LoopModel, Reply, TurnRequest
+from failsoft.runs.loop_model import Calling, LoopModel, Reply, TurnRequest
 from failsoft.runs.plan import TaskSpec
 from failsoft.runs.planner import PlanRequest
 from failsoft.runs.runners import Direct, Ladder, LastRung, TaskFrame, TaskRunner
@@ -76,7 +77,7 @@ class AgentRunner:
         *,
         agents: Callable[[str], Agent],
         tools: Callable[[Agent], TaskRunner],
-        model: Callable[[Loop], LoopModel],
+        model: Callable[[str | LoopModel, Calling], LoopModel],
         request: PlanRequest,
         emit: Callable[[str, str | None, Any], None],
         speaks: str | None = None,
@@ -152,7 +153,7 @@ class _LoopRun:
         self._tree = tree
         self._depth = depth
         self._clock = asyncio.get_running_loop().time
-        self._model = runner.model(loop)
+        self._model = runner.model(loop.model, loop.calling)
         request = runner.request
         system = "\n".join(text for text in (loop.instructions or agent.description, _RULES) if text)
         self._talk = Conversation(system, request.history if depth == 0 else (), question)
@@ -223,16 +224,16 @@ class _LoopRun:
                 self._speech.end(reply.text, final=True)
                 if not reply.text.strip():
                     return self._partial(decision.reason or "empty_replies", reply.error)
-                return self._finished(decision.reason or (reply.error and reply.error.code) or _cut(reply))
+                return await self._finished(decision.reason or (reply.error and reply.error.code) or _cut(reply))
             if reply.error is not None and reply.text.strip() and not reply.calls:
                 self._speech.end(reply.text, final=True)
-                return self._finished(reply.error.code)
+                return await self._finished(reply.error.code)
             cut = reply.error is not None or reply.finish == "length"
             prepared = [self._read(call, cut=cut) for call in reply.calls]
             verdict = self._turns.replied(reply.text, [one.chosen for one in prepared])
             self._speech.end(reply.text, final=verdict == "final")
             if verdict == "final":
-                return self._finished(_cut(reply))
+                return await self._finished(_cut(reply))
             if verdict == "again":
                 self._talk.note(_AGAIN)
                 continue
@@ -502,9 +503,24 @@ class _LoopRun:
 
     # --- the end ---------------------------------------------------------------------------------------------------
 
-    def _finished(self, reason: str | None) -> Any:
+    async def _judged(self, text: str, *, complete: bool) -> str | None:
+        """Why an answer is not good enough, when somebody judges it and says so."""
+        if self._loop.judge is None or self._depth:
+            return None
+        parts = self._runner.parts
+        judge = Judge(self._runner.model(self._loop.judge, "native"), parts.models_failing)
+        facts = [shown(one.outcome.value, 2_000) for one in self._found]
+        found = await judge.judge(
+            self._talk.messages[self._talk.question]["content"], text, complete=complete, facts=facts
+        )
+        said = {"good": found.good, "tier": found.tier, "why": found.why, "failed": found.failed}
+        self._runner.emit("answer.judged", self._frame.task, said)
+        return None if found.good or found.tier == "status" else "judged_poor"
+
+    async def _finished(self, reason: str | None) -> Any:
         """What the model said, marked with everything in which it may fall short."""
         text = self._speech.text
+        reason = reason or await self._judged(text, complete=not self._failed)
         stale = [one.outcome.provenance for one in self._found if one.outcome.provenance.age is not None]
         lesser = [one.outcome.provenance for one in self._found if one.outcome.degraded]
         failed = tuple(self._failed.values())

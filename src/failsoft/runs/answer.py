@@ -20,7 +20,17 @@ from failsoft.runs.plan import Plan
 from failsoft.runs.planner import Language, PlanRequest
 from failsoft.runs.reasons import sentence
 
-__all__ = ["Answer", "AnswerFunction", "Artifact", "Parts", "Shortfall", "build", "generic_answer", "shortfalls"]
+__all__ = [
+    "Answer",
+    "AnswerFunction",
+    "Artifact",
+    "Parts",
+    "Shortfall",
+    "build",
+    "generic_answer",
+    "prepared",
+    "shortfalls",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -198,6 +208,13 @@ def shortfalls(
             )
         )
     return tuple(found)
+
+
+def prepared(age: float, language: Language, *, now: float) -> Shortfall:
+    """What to say of an answer that was prepared `age` seconds ago, and is given because models fail as a whole."""
+    title = "回答" if language == "zh" else "The answer"
+    text = sentence(title, "stale", "models_failing", age, language, now)
+    return Shortfall("", title, "stale", "models_failing", text, age, True, now - age)
 
 
 def build(parts: Parts, function: AnswerFunction | None) -> tuple[Answer, Parts, str | None]:

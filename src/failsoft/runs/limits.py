@@ -25,6 +25,7 @@ from failsoft.tools.stale import StaleResults
 if TYPE_CHECKING:
     from failsoft.models.gateway import Gateway
     from failsoft.runs.agents import AgentRegistry
+    from failsoft.runs.golden import GoldenAnswers
 
 __all__ = ["Grace", "RunLimits", "RunParts"]
 
@@ -123,3 +124,6 @@ class RunParts:
     may_call: Callable[[], bool] | None = None
     agents: AgentRegistry | None = None
     gateway: Gateway | None = None
+    golden: GoldenAnswers | None = None
+    models_failing: Callable[[], bool] = lambda: False
+    """Whether models fail as a whole."""

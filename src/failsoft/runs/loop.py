@@ -34,7 +34,8 @@ class Loop:
 
     ``model`` is an alias of the gateway, or a model of your own; ``calling`` how that alias asks for calls (``choices``
     for models without tool calls of their own). ``delegates`` names agents with loops that it may hand a part of its
-    work to. ``max_tokens`` bounds a reply, ``temperature`` is 0.2 unless given or the run's mode says otherwise.
+    work to. ``judge`` is a small model, by alias or itself, that judges the answers. ``max_tokens`` bounds a reply,
+    ``temperature`` is 0.2 unless given or the run's mode says otherwise.
     """
 
     model: str | LoopModel
@@ -42,6 +43,7 @@ class Loop:
     calling: Calling = "native"
     delegates: tuple[str, ...] = ()
     limits: LoopLimits = field(default_factory=LoopLimits)
+    judge: str | LoopModel | None = None
     max_tokens: int | None = None
     temperature: float | None = None
 

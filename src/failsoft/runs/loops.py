@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from failsoft.base.errors import BadInput
 from failsoft.runs.limits import RunParts
-from failsoft.runs.loop import Loop, spoken
+from failsoft.runs.loop import spoken
 from failsoft.runs.plan import Plan
 from failsoft.runs.planner import PlanRequest
 from failsoft.runs.runners import TaskRunner
 
 if TYPE_CHECKING:
     from failsoft.runs.agents import Agent
-    from failsoft.runs.loop_model import LoopModel
+    from failsoft.runs.loop_model import Calling, LoopModel
 
 __all__ = ["agent_runner", "hands_on"]
 
@@ -38,14 +38,14 @@ def agent_runner(
     agents = parts.agents
     assert agents is not None
 
-    def model(loop: Loop) -> LoopModel:
-        if not isinstance(loop.model, str):
-            return loop.model
+    def model(wanted: str | LoopModel, calling: Calling) -> LoopModel:
+        if not isinstance(wanted, str):
+            return wanted
         if parts.gateway is None:
-            raise BadInput(f"there is no model {loop.model!r}: none is configured", param="models")
+            raise BadInput(f"there is no model {wanted!r}: none is configured", param="models")
         from failsoft.runs.loop_model import GatewayModel
 
-        return GatewayModel(parts.gateway, loop.model, loop.calling)
+        return GatewayModel(parts.gateway, wanted, calling)
 
     alone = plan.tasks[0].id if len(plan.tasks) == 1 and agent.answer is spoken else None
     return AgentRunner(

@@ -45,6 +45,8 @@ REASONS: Final[dict[str, tuple[str, str]]] = {
     "empty_replies": ("the model said nothing", "模型没有给出内容"),
     "malformed_arguments": ("the model's calls could not be read", "模型给出的调用参数无法读取"),
     "unknown_tool": ("the model named tools that do not exist", "模型使用了不存在的工具"),
+    "models_failing": ("models are failing, and a prepared answer was used", "模型大范围故障，使用了预先准备的回答"),
+    "judged_poor": ("it was judged not to be good enough", "评估认为质量不足"),
     "answer_cut": ("it was cut at its length limit", "达到长度上限而被截断"),
     "model_fallback": ("another model than the usual one answered", "由备用模型回答"),
     "model_stale": ("the model could not be reached and an earlier answer was used", "模型无法访问，使用了先前的回答"),

@@ -28,7 +28,7 @@ from failsoft.base.events import Event
 from failsoft.kernel.breaker import Admission
 from failsoft.kernel.classify import as_error
 from failsoft.runs.agents import Agent
-from failsoft.runs.answer import Answer, Parts, build, shortfalls
+from failsoft.runs.answer import Answer, Parts, build, prepared, shortfalls
 from failsoft.runs.claim import claim
 from failsoft.runs.crew import within
 from failsoft.runs.gate import ApprovalNeeded, Gate
@@ -242,6 +242,8 @@ class Run:
                 await self.turn()
             if self.plan is None:
                 await self._remember()
+                if await self._serve_prepared():
+                    return
                 await self._make_plan()
             ending = await self._run_plan()
             await self._aggregate(ending)
@@ -394,6 +396,27 @@ class Run:
         self._receive()
         self.plan = plan
         self._tell_end(self._conclude(RunResult.from_stored(stored, plan)))
+
+    async def _serve_prepared(self) -> bool:
+        """Ends with a prepared answer, if there is one and models fail as a whole; whether it did."""
+        parts, ask = self._parts, self._ask
+        if parts.golden is None or not parts.models_failing():
+            return False
+        found = parts.golden.find(ask.input, now=parts.sources.wall(), agent=self.agent.name, tenant=ask.tenant)
+        if found is None:
+            return False
+        self.planner = "golden"
+        self.plan = Plan(tasks=())
+        for state in (RunState.PLANNING, RunState.DISPATCHING, RunState.AGGREGATING):
+            self._to(state)
+        fell_short = prepared(found.age, ask.language, now=parts.sources.wall())
+        answer, shown, _ = build(
+            Parts(ask, self.plan, {}, (fell_short,), max(0.0, self.deadline - self._loop.time())),
+            lambda _: Answer(found.text),
+        )
+        await self._end_written(RunState.DEGRADED, answer=answer, parts=shown)
+        self.told()
+        return True
 
     async def _make_plan(self) -> None:
         """The first plan of the agent's planners that can be run."""
