@@ -48,10 +48,10 @@ async def test_an_agent_answers_like_a_model_and_says_how_it_falls_short():
         assert body["id"] == f"chatcmpl-{body['failsoft']['run_id']}"
         assert (await served.get(f"/v1/runs/{body['failsoft']['run_id']}"))[0] == 200
 
-        status, headers, body = await served.post(ask("adder", "hang"), path=CHAT, X_Max_Wait="400ms")
+        status, headers, body = await served.post(ask("adder", "hang"), path=CHAT, X_Max_Wait="1s")
         assert (status, headers["x-failsoft-degraded"], body["failsoft"]["degraded"]) == (200, "true", True)
         assert [one["task"] for one in body["failsoft"]["shortfalls"]] == ["slow"]
-        assert body["failsoft"]["elapsed_ms"] <= 450
+        assert body["failsoft"]["elapsed_ms"] <= 1050
         assert "“slow” is missing" in body["choices"][0]["message"]["content"]
 
 
@@ -79,7 +79,7 @@ async def test_a_stream_ends_in_its_budget_with_what_falls_short():
     async with serving() as served:
         body = json.dumps(ask("adder", "hang", stream=True)).encode()
         url = f"{served.server.address}{CHAT}"
-        async with served.client.post(url, data=body, headers={"X-Max-Wait": "400ms"}) as response:
+        async with served.client.post(url, data=body, headers={"X-Max-Wait": "1s"}) as response:
             raw = (await response.read()).decode()
         assert (response.status, raw.rstrip().endswith("data: [DONE]")) == (200, True)
         events = [json.loads(line[6:]) for line in raw.split("\n") if line.startswith("data: {")]

@@ -81,6 +81,20 @@ async def test_a_streaming_client_that_leaves_a_waiting_run_does_not_end_it():
         await until(lambda: PAID == [7])
 
 
+async def test_streams_of_runs_that_wait_for_a_person_do_not_hold_up_the_end():
+    async with serving(store="memory", agents=[payer()], server={"drain": 0.1}) as served:
+        body = {"input": "q", "agent": "payer", "stream": True}
+        async with served.client.post(f"{served.server.address}/v1/runs", json=body) as response:
+            async for line in response.content:
+                if b"waiting_approval" in line:
+                    break
+            began = asyncio.get_running_loop().time()
+            served.server.stop()
+            rest = await response.content.read()
+            assert asyncio.get_running_loop().time() - began < 3
+        assert b"RUN_" not in rest
+
+
 async def test_a_chat_with_an_agent_that_waits_says_so():
     async with serving(store="memory", agents=[payer()]) as served:
         said = {"model": "payer", "messages": [{"role": "user", "content": "q"}]}

@@ -73,7 +73,7 @@ async def test_a_background_run_that_cannot_be_written_is_refused():
 )
 async def test_a_strict_caller_gets_a_code_with_the_cause_and_what_there_is(question, status, kind, code):
     async with serving() as served:
-        asked = {"input": question, "budget_ms": 300, "strict": True}
+        asked = {"input": question, "budget_ms": 800, "strict": True}
         got, headers, body = await served.post(asked)
         error = body["error"]
         assert (got, error["type"], error["code"], error["run_id"]) == (status, kind, code, headers["x-run-id"])
@@ -109,19 +109,19 @@ async def test_time_spent_in_front_is_of_the_budget():
 
         async def ask(form: str, expected: int) -> None:
             now = time.time()
-            start = now - 0.6
+            start = now - 2
             text = form.format(s=start, ms=start * 1e3, us=start * 1e6, later=now + 900, long=now - 900)
-            status, _, body = await served.post({"input": "hang", "budget_ms": 1000}, X_Start_Time=text)
+            status, _, body = await served.post({"input": "hang", "budget_ms": 3000}, X_Start_Time=text)
             assert status == expected, (form, body)
             if status == 400:
                 assert body["error"]["param"] == "X-Start-Time"
             elif status == 504:
                 assert body["error"]["code"] == "deadline_exceeded"
             elif "later" in form:
-                assert body["elapsed_ms"] > 800
+                assert body["elapsed_ms"] > 2500
             else:
-                assert time.time() - now < 0.8
-                assert 600 <= body["elapsed_ms"] <= 1050
+                assert time.time() - now < 2
+                assert 2000 <= body["elapsed_ms"] <= 3050
 
         await asyncio.gather(*(ask(form, expected) for form, expected in STARTS))
 

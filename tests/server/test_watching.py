@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.runs.worlds import App, app, plan, task
 
+from failsoft.base.errors import StoreError
 from failsoft.base.events import Event
 from failsoft.runs.handle import RunHandle
 from failsoft.runs.result import RunRequest
@@ -14,7 +15,7 @@ from failsoft.runs.run import Run
 from failsoft.server import watching
 from failsoft.server.agui import Projection
 from failsoft.server.pieces import pieces
-from failsoft.server.watching import Audience, LiveFrames, StoredFrames
+from failsoft.server.watching import Audience, LiveFrames, Looks, StoredFrames
 from failsoft.stores.memory import MemoryStore
 from failsoft.stores.protocols import CreateRun, RunRecord, StoredEvent, StoredRun
 
@@ -271,6 +272,32 @@ async def test_a_run_that_another_process_drives_is_followed_to_its_end():
     assert types(got)[0] == "RUN_STARTED"
     check_segments(got)
     assert got[-1]["code"] == "node_lost"
+
+
+async def test_all_who_follow_a_stored_run_share_their_looks_and_a_store_that_fails_is_silence():
+    store = MemoryStore()
+    await store.write([CreateRun(RunRecord("run_x", "a", {"input": "q"}, 0.0, 8.0, "elsewhere"))])
+    loads = 0
+
+    async def load(run: str, *, tenant: str | None) -> StoredRun | None:
+        nonlocal loads
+        loads += 1
+        if loads < 5:
+            raise StoreError("away")
+        found: StoredRun | None = await store.load_run(run, tenant=tenant)
+        return found
+
+    looks = Looks(load)
+    stored = await store.load_run("run_x")
+    assert stored is not None
+    frames = [StoredFrames(stored, looks.at(stored.record)) for _ in range(100)]
+    async with asyncio.TaskGroup() as tasks:
+        reading = [tasks.create_task(everything(one)) for one in frames]
+        await asyncio.sleep(60)
+        assert loads < 150
+        await store.finish_run("run_x", 1, "failed", {"error": {"code": "node_lost", "message": "it died"}})
+    assert {one.result()[-1]["code"] for one in reading} == {"node_lost"}
+    assert len(looks._kept) == 1
 
 
 # --- words ---------------------------------------------------------------------------------------------------

@@ -50,7 +50,7 @@ def _routed(app: App, readiness: Readiness | None) -> FastAPI:
     api.router.route_class = PlainRoute
     api.openapi = lambda: complete(api)  # type: ignore[method-assign]  # the framework says so
     install_errors(api)
-    api.include_router(runs_router(app))
+    api.include_router(runs_router(app, ready))
     api.include_router(sessions_router(app))
     api.include_router(approvals_router(app))
     api.include_router(diagnosis_router(app))

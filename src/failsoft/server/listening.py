@@ -26,10 +26,16 @@ _LAST_WORDS = 5.0
 
 
 class Readiness:
-    """Whether new requests are welcome; ``why`` says why not."""
+    """Whether new requests are welcome; ``why`` says why not. ``streams`` are functions that end the open streams."""
 
     def __init__(self) -> None:
         self.why: str | None = None
+        self.streams: set[Callable[[], object]] = set()
+
+    def end_streams(self) -> None:
+        """Ends the streams that are still open: of runs that go on elsewhere, or wait for a person."""
+        for end in list(self.streams):
+            end()
 
 
 def listen_on(host: str, port: int) -> socket.socket:

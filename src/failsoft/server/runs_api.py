@@ -22,6 +22,7 @@ from failsoft.runs.state import RunState
 from failsoft.runs.strict import http_status
 from failsoft.server.errors import Json, error_response
 from failsoft.server.finding import ended_with, entered, flag_of, found_run, run_page, tenant_of
+from failsoft.server.listening import Readiness
 from failsoft.server.requests import (
     RunBody,
     budget_of,
@@ -48,8 +49,7 @@ from failsoft.server.schemas import (
 from failsoft.server.sse import EventStream, Frames
 from failsoft.server.strict import strict_body
 from failsoft.server.views import live_view, stored_view
-from failsoft.server.watching import Audience, LiveFrames, StoredFrames
-from failsoft.stores.protocols import StoredRun
+from failsoft.server.watching import Audience, LiveFrames, Looks, StoredFrames
 
 __all__ = ["runs_router"]
 
@@ -59,11 +59,12 @@ _BODY: Final[dict[str, Any]] = {
 }
 
 
-def runs_router(app: App) -> APIRouter:
+def runs_router(app: App, readiness: Readiness) -> APIRouter:
     """The routes under ``/v1/runs``."""
     router = APIRouter(prefix="/v1/runs", tags=["runs"], route_class=PlainRoute)
     settings = app.settings.server
     audience = Audience()
+    looks = Looks(app.stored_run)
 
     def stream(frames: Frames, run_id: str, on_end: Callable[[], None] | None = None) -> EventStream:
         return EventStream(
@@ -72,6 +73,7 @@ def runs_router(app: App) -> APIRouter:
             patience=settings.write_timeout,
             headers={"x-run-id": run_id},
             on_end=on_end,
+            among=readiness.streams,
         )
 
     @router.post("", summary="Ask a question", responses=RUN_RESPONSES, openapi_extra=_BODY, response_model=None)
@@ -166,10 +168,7 @@ def runs_router(app: App) -> APIRouter:
         if ended_with(found, after):
             return Response(status_code=204)
 
-        async def again() -> StoredRun | None:
-            return await app.stored_run(run_id, tenant=tenant_of(request))
-
-        return stream(StoredFrames(found, again, after=after, strict=strict), found.record.run)
+        return stream(StoredFrames(found, looks.at(found.record), after=after, strict=strict), found.record.run)
 
     @router.get("/{run_id}/artifacts/{name}", summary="A file of a run's answer", responses=FILE_RESPONSES)
     async def artifact(request: Request, run_id: str, name: str) -> Response:

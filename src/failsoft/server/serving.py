@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from typing import Final
 
 from failsoft.app import App
 from failsoft.base.errors import DownstreamUnavailable
@@ -21,6 +23,10 @@ from failsoft.server.run_log import RunLog
 from failsoft.server.run_metrics import run_metrics
 
 __all__ = ["HttpServer", "listen_on", "loop_factory"]
+
+
+_TELLING: Final = 1.0
+"""Seconds that streams have to tell the ends of runs that were cut."""
 
 
 class HttpServer(Listening):
@@ -63,6 +69,8 @@ class HttpServer(Listening):
         for run in self._app.runs:
             run.wrap_up("shutting_down")
         self.openai.cut()
+        # Runs that end now tell so first; what is open then watches runs that go on without this process.
+        asyncio.get_running_loop().call_later(_TELLING, self._readiness.end_streams)
 
 
 class _Nowhere:

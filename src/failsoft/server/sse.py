@@ -7,6 +7,7 @@ is made for it. One that takes nothing for too long is cut off.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -24,6 +25,7 @@ HEADERS = {
     "x-accel-buffering": "no",  # nginx and what follows it pass every frame on at once
 }
 HEARTBEAT = b": alive\n\n"
+_LAST_WORD = 0.5
 RETRY = b"retry: 1000\n\n"
 """How long a browser is to wait, in milliseconds, before it comes back."""
 
@@ -46,7 +48,7 @@ class EventStream(Response):
     """Sends `frames` as they come, a comment every `heartbeat` seconds of silence, and stops when the client goes.
 
     A client that takes nothing for ``patience`` seconds is cut off. However the stream ends, ``on_end`` is called:
-    that is where a run is let go.
+    that is where a run is let go. While it is open ``among`` has a function that ends it.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class EventStream(Response):
         patience: float,
         headers: Mapping[str, str] | None = None,
         on_end: Callable[[], object] | None = None,
+        among: set[Callable[[], object]] | None = None,
     ) -> None:
         super().__init__(headers={**HEADERS, **(headers or {})})
         del self.headers["content-length"]
@@ -64,6 +67,7 @@ class EventStream(Response):
         self._heartbeat = heartbeat
         self._patience = patience
         self._on_end = on_end
+        self._among = among if among is not None else set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Runs the stream to its end or the client's."""
@@ -81,9 +85,20 @@ class EventStream(Response):
         async with asyncio.TaskGroup() as tasks:
             sending = tasks.create_task(self._send_all(send))
             watching = tasks.create_task(self._watch(receive))
-            await asyncio.wait((sending, watching), return_when=asyncio.FIRST_COMPLETED)
+            self._among.add(sending.cancel)
+            try:
+                await asyncio.wait((sending, watching), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                self._among.discard(sending.cancel)
+            ended = sending.cancelled()
             sending.cancel()
             watching.cancel()
+        if ended:  # from outside: the client is there, and is to come back
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LAST_WORD):
+                    await send({"type": "http.response.body", "body": b"", "more_body": False})
+                return True
+            return False
         return sending.cancelled() or sending.result()
 
     async def _send_all(self, send: Send) -> bool:

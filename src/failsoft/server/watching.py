@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from itertools import takewhile
 from typing import Any, Final, NamedTuple
 
+from failsoft.base.errors import FailsoftError
 from failsoft.base.events import Event
 from failsoft.runs.handle import RunHandle
 from failsoft.runs.result import RunResult
@@ -19,9 +20,9 @@ from failsoft.server.agui import TERMINAL, Projection
 from failsoft.server.sse import frame
 from failsoft.server.strict import cause_of
 from failsoft.server.views import live_view, result_view, stored_view
-from failsoft.stores.protocols import StoredEvent, StoredRun
+from failsoft.stores.protocols import RunRecord, StoredEvent, StoredRun
 
-__all__ = ["Audience", "LiveFrames", "StoredFrames"]
+__all__ = ["Audience", "LiveFrames", "Looks", "StoredFrames"]
 
 _FRAMES: Final = 10_000
 _BYTES: Final = 8 << 20
@@ -210,11 +211,40 @@ def _lagging() -> bytes:
     return frame({"type": "CUSTOM", "name": "lagging", "value": value})
 
 
+class Looks:
+    """Looks at stored runs; all who watch the same one share them, one at a time and a few in a second."""
+
+    def __init__(self, load: Callable[..., Coroutine[Any, Any, StoredRun | None]]) -> None:
+        self._load = load
+        self._kept: dict[str, tuple[float, asyncio.Task[StoredRun | None]]] = {}  # bounded by those who look at once
+
+    def at(self, record: RunRecord) -> Callable[[], Awaitable[StoredRun | None]]:
+        """A function that gives the run as it was at most 0.2 s ago; raises what the store raises."""
+
+        async def look() -> StoredRun | None:
+            now = asyncio.get_running_loop().time()
+            kept = self._kept.get(record.run)
+            if kept is None or (kept[1].done() and now - kept[0] >= _POLL[0]):
+                for run in [run for run, (at, task) in self._kept.items() if task.done() and now - at >= _POLL[0]]:
+                    del self._kept[run]
+                task = asyncio.ensure_future(self._load(record.run, tenant=record.tenant))
+                task.add_done_callback(lambda task: task.cancelled() or task.exception())  # all may have left
+                kept = self._kept[record.run] = now, task
+            return await asyncio.shield(kept[1])
+
+        return look
+
+
 class StoredFrames:
     """The frames of a run that only the store knows, for one watcher; looks again and again until it has ended."""
 
     def __init__(
-        self, stored: StoredRun, load: Callable[[], Any], *, after: str | None = None, strict: bool = False
+        self,
+        stored: StoredRun,
+        load: Callable[[], Awaitable[StoredRun | None]],
+        *,
+        after: str | None = None,
+        strict: bool = False,
     ) -> None:
         self._stored = stored
         self._load = load
@@ -265,7 +295,10 @@ class StoredFrames:
                 return b""
             await asyncio.sleep(self._pause)
             self._pause = min(2 * self._pause, _POLL[1])
-            stored = await self._load()
+            try:
+                stored = await self._load()
+            except FailsoftError:
+                continue  # a store that fails is silence; it may be well again
             if stored is None:
                 self._over = True
                 return b""
