@@ -147,6 +147,7 @@ class App:
         self._grace = Grace()
         self._node = f"{socket.gethostname()}:{os.getpid()}:{self.sources.new_id('node')[-8:]}"
         self._active: dict[str, Run] = {}
+        self._left: list[Run] = []
         self._remembered: OrderedDict[str, Run] = OrderedDict()
         self._weights: dict[str, int] = {}
         self._held = 0
@@ -320,9 +321,7 @@ class App:
                 for end in ends:
                     end.cancel()
         finally:
-            left = self.durable.let_go() if self.durable is not None else []
-            for run in left:
-                self._active.pop(run.id, None)
+            self.hand_over()
             for run in list(self._active.values()):
                 RunHandle(run).cancel()
             try:
@@ -332,7 +331,7 @@ class App:
                     except FailsoftError as error:
                         _log.warning("the last writes are lost: %s", error.message)
                 if self.durable is not None:
-                    await self.durable.aclose(left)
+                    await self.durable.aclose(self._left)
             finally:
                 self._watchdog.stop()
                 if self.forecasts is not None:
@@ -345,6 +344,13 @@ class App:
                     await self._transport.aclose()
                 if self._own_store and self.store is not None:
                     await self.store.aclose()
+
+    def hand_over(self) -> None:
+        """Lets go of the runs that outlive this process: they are handed back to the store when the app ends."""
+        left = self.durable.let_go() if self.durable is not None else []
+        for run in left:
+            self._let_go(run)
+        self._left += left
 
     # --- runs ------------------------------------------------------------------------------------------------------
 

@@ -113,6 +113,22 @@ async def test_a_run_cancelled_in_the_lane_never_begins():
         assert len(CALLS) == 2
 
 
+async def test_a_cancelled_background_run_is_written_as_such():
+    store = LastingStore()
+    async with process(store, what=steps(10), tools=[counted], dies=True) as one:
+        handle = one.start(background=True)
+        await asyncio.sleep(1)
+        assert handle.cancel()
+        await handle.written()
+        stored = await store.load_run(handle.run_id)
+        assert stored is not None
+        assert stored.terminal == "cancelled"
+    async with process(store, what=steps(10), tools=[counted]) as other:
+        await asyncio.sleep(60)
+        assert other.app.run(handle.run_id) is None
+    assert CALLS == ["t0"]
+
+
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 async def test_after_a_death_finished_tasks_are_not_run_again(kind, tmp_path):
     store = LastingStore() if kind == "memory" else SqliteStore(tmp_path / "runs.db")

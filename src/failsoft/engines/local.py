@@ -93,14 +93,14 @@ class LocalEngine:
         return self._loop.time() < self._valid_until
 
     async def begin(self) -> None:
-        """The first lease and the first look for lost runs, so that they go on before anything new comes."""
+        """The first lease; may be cancelled, :meth:`work` tries again."""
         await self._renew()
-        await self._take_lost()
 
     async def work(self) -> None:
         """Renews, looks and takes over, until cancelled."""
         renewed = self._loop.time()
         try:
+            await self._take_lost()
             while True:
                 await asyncio.sleep(self._every)
                 if self._loop.time() - renewed >= self._lease / 3 - self._every / 2 or not self.may_call():

@@ -124,6 +124,15 @@ class RunHandle:
             raise NodeLost("this process ends; the run goes on in another one", run_id=self.run_id)
         return self._run.result
 
+    @property
+    def left(self) -> bool:
+        """Whether another process goes on with it: nothing more is told here, and it has not ended."""
+        return self._run.left
+
+    async def written(self) -> None:
+        """Waits until what the run has said so far is in the store; for a bounded time, whatever the store does."""
+        await self._run.flush()
+
     async def settled(self) -> RunResult | None:
         """Waits until the run has ended or waits for an approval: its result, or None in the second case.
 

@@ -188,6 +188,8 @@ def runs_router(app: App, readiness: Readiness) -> APIRouter:
         found = await found_run(app, run_id, request)
         if isinstance(found, RunHandle):
             found.cancel()
+            if found.kept:
+                await found.written()  # else a restart would go on with it
             return Json(live_view(found))
         return Json(stored_view(await app.cancel_stored(found)))
 

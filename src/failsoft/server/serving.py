@@ -66,6 +66,7 @@ class HttpServer(Listening):
                 await self._webhook.aclose()
 
     def _cut_all(self) -> None:
+        self._app.hand_over()
         for run in self._app.runs:
             run.wrap_up("shutting_down")
         self.openai.cut()

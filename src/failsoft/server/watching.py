@@ -183,6 +183,9 @@ class LiveFrames:
             if shared.end is not None:
                 self._over = True
                 return shared.last(strict=self._strict)
+            if self._handle.left:  # whoever watches comes back, with Last-Event-ID, to where the run goes on
+                self._over = True
+                return None
             if self._handle.done:  # another process goes on with it: who comes back will be told by the store
                 self._over = True
                 return None
