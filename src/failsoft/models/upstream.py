@@ -11,6 +11,7 @@ from contextlib import AbstractAsyncContextManager, aclosing
 from typing import Any, Final
 
 from failsoft.base.errors import FailsoftError, StreamCut
+from failsoft.base.tracing import traceparent
 from failsoft.base.transport import HttpRequest, HttpResponse, Transport
 from failsoft.kernel.deadline import deadline_scope
 from failsoft.kernel.scope import current
@@ -52,7 +53,8 @@ def request_for(
     """
     headers = chosen.headers.copy()
     headers.setdefault("Accept", "text/event-stream" if stream else "application/json")
-    left = current.get().wanted_until - now
+    scope = current.get()
+    left = scope.wanted_until - now
     if limits.total < left:
         left = limits.total
     if left < math.inf:
@@ -60,6 +62,8 @@ def request_for(
         headers["X-Max-Wait"] = f"{max(0.001, left):.3f}s"
     if request_id is not None:
         headers["X-Request-ID"] = request_id
+    if (parent := traceparent(scope.run, scope.task)) is not None:
+        headers["traceparent"] = parent
     route = chosen.route
     return HttpRequest("POST", url or chosen.url, headers, body, route.downstream, 0, route.limits.connect)
 

@@ -16,6 +16,7 @@ from starlette.background import BackgroundTask
 
 from failsoft.app import App
 from failsoft.base.errors import NotFound
+from failsoft.base.tracing import current_trace, parse_traceparent
 from failsoft.runs.handle import RunHandle
 from failsoft.runs.result import RunRequest
 from failsoft.runs.state import RunState
@@ -81,6 +82,7 @@ def runs_router(app: App, readiness: Readiness) -> APIRouter:
         """Answers within the budget, in full or degraded; with `stream` the run's events as they come; with
         `background` at once, as soon as the run is written.
         """
+        current_trace.set(parse_traceparent(request.headers.get("traceparent")))
         freed = entered(request)
         try:
             return await answered(request, freed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -21,6 +22,7 @@ from failsoft.server.listening import Listening, Readiness, listen_on, loop_fact
 from failsoft.server.openai_api import OpenAIApi
 from failsoft.server.run_log import RunLog
 from failsoft.server.run_metrics import run_metrics
+from failsoft.telemetry.traces import Traces
 
 __all__ = ["HttpServer", "listen_on", "loop_factory"]
 
@@ -50,6 +52,7 @@ class HttpServer(Listening):
         )
         """The routes in OpenAI's format."""
         self._runs_log = RunLog(app.bus, CallLog.named(settings.server.log), app.sources.wall)
+        self._traces: Traces | None = None
         self.openai.more_metrics = lambda: run_metrics(app)
         super().__init__(
             self.openai, sock, settings.server, readiness=readiness, cut=self._cut_all, on_listening=on_listening
@@ -57,11 +60,17 @@ class HttpServer(Listening):
 
     async def serve_until_stopped(self) -> None:
         """Serves until :meth:`stop` or a signal; returns when everything has been answered or cancelled."""
+        # In a thread: the exporter's libraries are many, and start threads of their own.
+        self._traces = await asyncio.to_thread(Traces.from_environment, os.environ, wall=self._app.sources.wall)
+        if self._traces is not None:
+            self._app.bus.add(self._traces.hear)
         try:
             await super().serve_until_stopped()
         finally:
             self.openai.close()
             self._runs_log.close()
+            if self._traces is not None:
+                await asyncio.to_thread(self._traces.close)
             if self._webhook is not None:
                 await self._webhook.aclose()
 

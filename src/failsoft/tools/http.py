@@ -26,8 +26,10 @@ from failsoft.base.addresses import AddressRule
 from failsoft.base.clock import Sources
 from failsoft.base.errors import BadInput, DownstreamRejected, FailsoftError, MalformedResult
 from failsoft.base.outcomes import Kind
+from failsoft.base.tracing import traceparent
 from failsoft.base.transport import HttpRequest, HttpResponse, Transport
 from failsoft.kernel.guard import Guard
+from failsoft.kernel.scope import current
 from failsoft.tools.arguments import ArgumentSchema
 from failsoft.tools.http_answer import Reads, read_answer, status_error
 from failsoft.tools.http_request import BODY_METHODS, Parameter, Place, RequestShape, placeholders
@@ -184,6 +186,9 @@ class HttpTool:
         left = context.attempt().remaining()
         if math.isfinite(left):
             found["X-Request-Timeout-Ms"] = str(max(1, int(left * 1000)))
+        scope = current.get()
+        if (parent := traceparent(scope.run, scope.task)) is not None:
+            found["traceparent"] = parent
         if self.spec.kind != "query" and context.idempotency_key is not None:
             found["Idempotency-Key"] = context.idempotency_key
         if home:
