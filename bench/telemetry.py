@@ -2,7 +2,7 @@
 
     python bench/telemetry.py [--rounds 15] [--calls 2000] [--runs 200] [--json]
 
-``guard_added_us``: a guarded call inside a run, with timeline, metrics and traces listening, above the same call without
+``guard_added_us``: a guarded call inside a run, with timeline, metrics and traces listening, above one without
 listeners. ``rps_loss``: the share of runs per CPU second that is lost with all of them on (three no-op tasks a run).
 Every arm runs in turn (A B A B); medians of the rounds. Goals: 6 µs and 0.15.
 """
