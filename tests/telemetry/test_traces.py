@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -145,9 +146,9 @@ def test_the_environment_is_read_as_opentelemetry_says():
 
 
 @contextmanager
-def receiver() -> Iterator[tuple[str, list]]:
+def receiver() -> Iterator[tuple[str, list[Any]]]:
     """Takes what OTLP over HTTP sends, and reads it as its protocol says."""
-    received: list = []
+    received: list[Any] = []
 
     class Receives(BaseHTTPRequestHandler):
         def do_POST(self):
