@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from failsoft.base.redaction import REDACTED, RedactingFilter, Redactor
+from failsoft.base.redaction import NAMES, REDACTED, RedactingFilter, Redactor
 from failsoft.stores.approvals import ApprovalRecord
 from failsoft.stores.protocols import FinishRun, RunRecord, StoredEvent, TaskRecord
 from failsoft.stores.sqlite import SqliteStore
@@ -34,6 +34,13 @@ def test_what_stands_under_a_secrets_name_is_taken_out(name):
     text = json.dumps({name: 'short "quoted" \\', "n": {name: "é", "keep": "this"}})
     assert json.loads(redactor.json(text)) == {name: REDACTED, "n": {name: REDACTED, "keep": "this"}}
     assert redactor.text(f"{name}: hunter2 keep") == f"{name}: {REDACTED} keep"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_name_is_passed_over_by_the_quick_look(name):
+    redactor = Redactor()
+    for spelling in (name, name.replace("-", "_").upper(), name.title().replace("-", "")):
+        assert json.loads(redactor.json(json.dumps({spelling: "hunter2"}))) == {spelling: REDACTED}
 
 
 def test_what_is_no_secret_stays():
