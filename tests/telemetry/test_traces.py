@@ -178,7 +178,7 @@ def receiver() -> Iterator[tuple[str, list[Any]]]:
 def test_spans_arrive_at_a_receiver_with_the_callers_trace(monkeypatch):
     async def asked():
         async with serving() as served:
-            _, _, body = await served.post({"input": "hang", "budget_ms": 300}, traceparent=CALLER)
+            _, _, body = await served.post({"input": "hang", "budget_ms": 2000}, traceparent=CALLER)
             return body["run_id"]
 
     with receiver() as (url, received):
