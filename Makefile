@@ -46,6 +46,10 @@ test-deep: $(VENV) ## Run the kernel's properties and exhaustive searches at the
 	FAILSOFT_TEST_DEEP=1 $(BIN)/python -m pytest -n 2 -p no:randomly --timeout 300 \
 	  tests/kernel tests/properties tests/cancellation tests/composition $(ARGS)
 
+.PHONY: drills
+drills: $(VENV) ## Run every scenario of the proof and write docs/proof.md (under 20 minutes)
+	$(BIN)/failsoft drill prove $(ARGS)
+
 .PHONY: test-model
 test-model: $(VENV) ## Fetch and build a real small model (ten minutes the first time), test the gateway before it
 	@mkdir -p .models

@@ -120,3 +120,26 @@ def hold(
     from failsoft.cli.drill_proxy import run_hold
 
     raise typer.Exit(run_hold(control, toxic, lasting, lease))
+
+
+@drill.command()
+def prove(
+    only: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Which scenarios; default: all.")] = None,
+    seed: Seed = 1,
+    folder: Folder = Path("scenarios"),
+    virtual: Annotated[
+        bool,
+        typer.Option("--virtual", help="In simulated time, on a machine too busy to measure on; the page says so."),
+    ] = False,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where proof.md and its plots are written.")] = Path("docs"),
+) -> None:
+    """Run every scenario in real time and write the proof: what was reached, and what fell short.
+
+    \b
+    Examples:
+      failsoft drill prove
+      failsoft drill prove A2 A3 --seed 7 --out /tmp/proof
+    """  # noqa: D301 - \b keeps the lines as they are
+    from failsoft.cli.drilling import prove_all
+
+    raise typer.Exit(prove_all(folder, out, only or [], seed=seed, virtual=virtual))

@@ -18,7 +18,7 @@ from failsoft.cli.main import FAILED, OK
 from failsoft.drills.running import Drilled, arms_of, run_scenario
 from failsoft.drills.scenario import load_scenario
 
-__all__ = ["list_all", "run_one", "write_new"]
+__all__ = ["list_all", "prove_all", "run_one", "write_new"]
 
 _MOST = 1000
 """Scenarios that are looked at in one folder."""
@@ -152,3 +152,17 @@ def write_new(file: Path) -> int:
         raise BadInput(f"{file} cannot be written: {error.strerror}", param="file") from None
     sys.stdout.write(f"{file}: written; run it with: failsoft drill run {file}\n")
     return OK
+
+
+def prove_all(folder: Path, out: Path, only: list[str], *, seed: int, virtual: bool = False) -> int:
+    """Runs the proof; tells one line for each scenario."""
+    from failsoft.drills.proof import prove
+
+    def tell(text: str) -> None:
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+
+    known = {load_scenario(file).id for file in folder.glob("*.yaml")}
+    if unknown := [one for one in only if one not in known]:
+        raise BadInput(f"there is no scenario {unknown[0]!r}; there are: {', '.join(sorted(known))}", param="only")
+    return OK if prove(folder, out, seed=seed, only=only, virtual=virtual, tell=tell) else FAILED

@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import gc
 import json
+import os
 import sys
 import threading
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from random import Random
 from typing import Any, Final
 
 from failsoft.base.errors import FailsoftError
+from failsoft.config.durations import parse_duration
 from failsoft.drills.backends import Backend
 from failsoft.drills.baseline.platform import NaivePlatform
 from failsoft.drills.load import Arrival, arrivals, drive
@@ -26,6 +28,7 @@ from failsoft.drills.platforms import BareCalls, FailsoftPlatform
 from failsoft.drills.requests import Reply, Request, RequestMaker, System, judged
 from failsoft.drills.samples import Measured, Moment, Sample, quantile
 from failsoft.drills.scenario import ArmName, LoadSpec, Scenario, load_scenario
+from failsoft.drills.served import ServedPlatform
 from failsoft.server.listening import loop_factory
 from failsoft.testing.clock import VirtualTimeLoop
 from failsoft.testing.clock import run as run_in_virtual_time
@@ -38,7 +41,7 @@ _LOOK_EVERY: Final = 0.25
 _MOMENTS: Final = 4000
 
 Progress = Callable[[float], None]
-Platform = FailsoftPlatform | GatewayPlatform | NaivePlatform
+Platform = FailsoftPlatform | GatewayPlatform | ServedPlatform | NaivePlatform
 
 
 async def run_arm(scenario: Scenario, arm: ArmName, seed: int, *, progress: Progress | None = None) -> list[Measured]:
@@ -77,7 +80,12 @@ class _Drill:
                 stack.push_async_callback(backend.aclose)
             system: System
             platform: Platform
-            if self.arm == "baseline":
+            if self.scenario.kind == "process":
+                which = "baseline" if self.arm == "baseline" else "failsoft"
+                platform = await stack.enter_async_context(
+                    ServedPlatform(self.scenario, self.backends, self.seed, which=which)
+                )
+            elif self.arm == "baseline":
                 platform = NaivePlatform(self.scenario.baseline, self.backends)
                 stack.push_async_callback(platform.aclose)
             else:
@@ -101,6 +109,8 @@ class _Drill:
                 begin.cancel()
                 watching.cancel()
                 await asyncio.wait([watching])
+            if isinstance(platform, ServedPlatform):
+                await platform.finish()
             self._end(platform)
             self.measured.lateness, self.measured.unsent = sent.lateness, sent.unsent
         if self.bare is None:
@@ -181,6 +191,10 @@ class _Drill:
             platform.measure()
         if self.arm == "healthy":
             return
+        stop = self.scenario.options.get("stop")
+        if stop is not None and isinstance(platform, ServedPlatform):
+            self.loop.call_later(parse_duration(stop["after"]), platform.stop)
+            self.loop.call_later(parse_duration(stop["after"]) + parse_duration(stop["for"]), platform.resume)
         for index, fault in enumerate(self.scenario.faults):
             name = self.maker.faulted if fault.on == "faulted" else fault.on
             assert name is not None
@@ -196,9 +210,9 @@ class _Drill:
             backend.heal()
         measured.facts["cut"] = sum(backend.cut for backend in self.backends.values())
         measured.facts["cut_in_vain"] = sum(backend.cut_in_vain for backend in self.backends.values())
+        measured.breakers = [(at - self.zero, name, new) for at, name, new in platform.breakers]
         if not isinstance(platform, NaivePlatform):
             measured.extra = platform.extra
-            measured.breakers = [(at - self.zero, name, new) for at, name, new in platform.breakers]
         else:
             measured.extra = platform.retries
 
@@ -242,6 +256,8 @@ def main(arguments: list[str] | None = None) -> None:
 
     gc.collect()
     gc.freeze()  # what is loaded by now stays: no collection need look at it again
+    if given.virtual and scenario.kind == "process":
+        parser.error("a real process cannot be stopped in simulated time: leave out --virtual")
     if given.virtual:
         measured = run_in_virtual_time(_arm(scenario, given.arm, given.seed, progress))
     else:
@@ -260,7 +276,7 @@ async def _arm(scenario: Scenario, arm: ArmName, seed: int, progress: Progress) 
 
 
 def _cancel_with_parent(loop: asyncio.AbstractEventLoop, running: asyncio.Future[Any]) -> None:
-    while sys.stdin.buffer.read(1024):
+    while os.read(sys.stdin.fileno(), 1024):  # not through a buffer, whose lock would be held at the interpreter's end
         pass
     with suppress(RuntimeError):  # the loop has ended
         loop.call_soon_threadsafe(running.cancel)

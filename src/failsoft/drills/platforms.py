@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 from failsoft.app import App
 from failsoft.base.clock import Sources
@@ -16,15 +16,26 @@ from failsoft.drills.requests import Reply, Request, parsed
 from failsoft.drills.scenario import Scenario
 from failsoft.kernel.guard import Guard
 from failsoft.runs.agents import Agent
+from failsoft.runs.answer import AnswerFunction
 from failsoft.runs.plan import Plan, TaskSpec
 from failsoft.runs.planner import PlanRequest, RulesPlanner
 from failsoft.runs.result import RunRequest
 from failsoft.tools.python import PythonTool, tool
 
-__all__ = ["BareCalls", "FailsoftPlatform", "desk", "settings_for"]
+__all__ = ["BareCalls", "FailsoftPlatform", "Queried", "desk", "settings_for"]
 
 
-def _tool_of(backend: Backend) -> PythonTool[..., Any]:
+class Queried(Protocol):
+    """A downstream that can be asked."""
+
+    name: str
+
+    async def query(self, key: int) -> dict[str, Any]:
+        """The value of `key`."""
+        ...
+
+
+def _tool_of(backend: Queried) -> PythonTool[..., Any]:
     @tool(name=backend.name, description=f"Looks a key up in {backend.name}.", downstream=backend.name)
     async def look_up(key: int) -> dict[str, Any]:
         return await backend.query(key)
@@ -53,13 +64,14 @@ def _plan(request: PlanRequest) -> Plan | None:
     )
 
 
-def desk(backends: Mapping[str, Backend]) -> Agent:
+def desk(backends: Mapping[str, Queried], answer: AnswerFunction | None = None) -> Agent:
     """The agent that answers a drill's questions, as a user would write it: tools, and rules that plan."""
     return Agent(
         "desk",
         "Looks keys up in the downstreams that the question names.",
         tools=[_tool_of(backend) for backend in backends.values()],
         planners=[RulesPlanner(_plan)],
+        answer=answer,
     )
 
 

@@ -58,8 +58,11 @@ async def run_scenario(
     if in_turn:
         found = [await _arm(file, arm, seed, progress, virtual=virtual) for arm in arms]
     else:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(_arm(file, arm, seed, progress, virtual=virtual)) for arm in arms]
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(_arm(file, arm, seed, progress, virtual=virtual)) for arm in arms]
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None
         found = [task.result() for task in tasks]
     measured = {one.arm: one for several in found for one in several}
     return Drilled(scenario, seed, measured, verdict(scenario, seed, measured))

@@ -136,6 +136,7 @@ class BaselineSpec(Section):
     """The naive platform, see :mod:`failsoft.drills.baseline.platform`: its one semaphore, its limit per call in
     seconds, its blind retries, the planning call between them, its one connection pool (None: no bound of its own).
     ``fallback``: where a call goes that has failed for good, by its downstream.
+    ``breaker``: failures in ten seconds that open a downstream's breaker (None: there are no breakers).
     ``deadline``: of a run (None, as in the reports: none); ``proxy``: when the front proxy answers 504.
     """
 
@@ -145,6 +146,7 @@ class BaselineSpec(Section):
     replan: Seconds = 0.0
     connections: int | None = Field(default=None, ge=1)
     fallback: dict[str, str] = Field(default_factory=dict)
+    breaker: int | None = Field(default=None, ge=1)
     deadline: Seconds | None = None
     proxy: Seconds | None = None
 

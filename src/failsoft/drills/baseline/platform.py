@@ -10,9 +10,11 @@ Variant (report B): three blind retries, each after a planning call of 1.5 s, ov
 from __future__ import annotations
 
 import asyncio
+from collections import deque
+from collections.abc import Mapping
 from typing import Any
 
-from failsoft.drills.backends import Backend
+from failsoft.drills.platforms import Queried
 from failsoft.drills.requests import Part, Reply, Request
 from failsoft.drills.scenario import BaselineSpec
 
@@ -22,11 +24,15 @@ __all__ = ["NaivePlatform"]
 class NaivePlatform:
     """Answers as the reports' platforms did. ``permits`` waiting and in use can be read off."""
 
-    def __init__(self, spec: BaselineSpec, backends: dict[str, Backend]) -> None:
+    def __init__(self, spec: BaselineSpec, backends: Mapping[str, Queried]) -> None:
         self.spec = spec
         self.waiting = 0
         self.in_use = 0
         self.retries = 0
+        self.breakers: list[tuple[float, str, str]] = []
+        """(loop time, downstream, ``open``): what its breakers did, if it has any."""
+        self._failed: dict[str, deque[float]] = {name: deque(maxlen=spec.breaker or 1) for name in backends}
+        self._closed_at: dict[str, float] = {}
         self._backends = backends
         self._permits = asyncio.Semaphore(spec.permits)
         self._pool = asyncio.Semaphore(spec.connections) if spec.connections is not None else None
@@ -76,6 +82,25 @@ class NaivePlatform:
         raise AssertionError
 
     async def _once(self, use: str, key: int) -> Any:
+        """One attempt, behind a breaker if there is one: that many failures in 10 s open it for 5 (report A)."""
+        if self.spec.breaker is None:
+            return await self._attempt(use, key)
+        loop = asyncio.get_running_loop()
+        if loop.time() < self._closed_at.get(use, 0.0):
+            raise ConnectionError(f"the breaker of {use} is open")
+        try:
+            return await self._attempt(use, key)
+        except Exception:
+            now = loop.time()
+            failed = self._failed[use]
+            failed.append(now)
+            if len(failed) == self.spec.breaker and now - failed[0] <= 10.0:
+                self._closed_at[use] = now + 5.0
+                self.breakers.append((now, use, "open"))
+                failed.clear()
+            raise
+
+    async def _attempt(self, use: str, key: int) -> Any:
         self.waiting += 1
         try:
             await self._permits.acquire()
