@@ -15,6 +15,7 @@ from failsoft.base.errors import BadInput
 from failsoft.drills.arm import run_arm
 from failsoft.drills.backends import Backend, known_value
 from failsoft.drills.load import arrivals, drive
+from failsoft.drills.proof import proof_page
 from failsoft.drills.requests import Reply, RequestMaker, faulted_of, judged, parsed
 from failsoft.drills.samples import Measured, Sample, figures, quantile
 from failsoft.drills.scenario import BackendSpec, LoadSpec, Scenario, Stage, load_scenario
@@ -291,6 +292,36 @@ def test_the_command_writes_lists_and_runs(tmp_path):
     assert "<svg" in page
     assert "p99 against healthy" in page
     assert "passed" in page
+
+
+def test_the_proof_says_what_falls_short_what_was_simulated_and_what_was_not_run(tmp_path):
+    figures = dict.fromkeys(
+        ("p50_ms", "p95_ms", "p99_ms", "error_rate", "degraded_rate", "completeness", "amplification"), 0.5
+    )
+    for name in ("one", "two", "three"):
+        (tmp_path / f"{name}.yaml").write_text(json.dumps({**SMALL, "id": name, "title": f"Scenario {name}"}))
+    kept = tmp_path / "proof"
+    kept.mkdir()
+
+    def keep(name, *, passed, clock):
+        goals = [{"name": "errors", "goal": "≤ 0", "value": 0.0 if passed else 0.25, "pass": passed}]
+        arms = {"healthy": figures, "baseline": figures, "failsoft": figures}
+        told = {"id": name, "scale": 2.0, "seed": 1, **arms, "goals": goals, "pass": passed, "clock": clock}
+        (kept / f"{name}.json").write_text(json.dumps(told))
+
+    keep("one", passed=False, clock="real")
+    keep("two", passed=True, clock="simulated")
+    text, passed = proof_page(tmp_path, kept)
+    assert not passed
+    assert "- **one**: errors: 0.25, wanted ≤ 0\n" in text
+    assert "still to be measured in real time: two\n" in text
+    assert "- Not run: three\n" in text
+    for name in ("two", "three"):
+        keep(name, passed=True, clock="real")
+    keep("one", passed=True, clock="real")
+    text, passed = proof_page(tmp_path, kept)
+    assert passed
+    assert "Nothing in this run." in text
 
 
 def test_stage_needs_a_rate():
