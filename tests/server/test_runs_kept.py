@@ -274,3 +274,40 @@ async def test_events_are_not_buffered_on_their_way():
         with pytest.raises(aiohttp.ClientError):
             async with served.client.post(f"{served.server.address}/v1/runs/{body['run_id']}/events") as response:
                 response.raise_for_status()
+
+
+async def test_when_nearly_all_clients_leave_at_once_nothing_of_them_is_left():
+    """Case 56, with fewer clients."""
+    async with serving(store="memory") as served:
+        asked = b'{"input": "hang", "budget_ms": 30000, "stream": %s}'
+        said = b"POST /v1/runs HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%s"
+        _, _, body = await served.post({"input": "hang", "budget_ms": 30_000, "background": True})
+        watch = b"GET /v1/runs/%s/events HTTP/1.1\r\nhost: x\r\n\r\n" % body["run_id"].encode()
+        clients = []
+        for number in range(150):
+            reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+            raw = asked % (b"true" if number % 3 else b"false")
+            writer.write(watch if number % 2 else said % (len(raw), raw))
+            clients.append((reader, writer))
+        await until(lambda: len(served.app.runs) == 76)
+        for _, writer in clients[:140]:
+            writer.transport.abort()
+        await until(lambda: len(served.app.runs) <= 6, 2)
+        for run in served.app.runs:
+            assert run.wrap_up("shutting_down") or run.cancel()
+
+        async def last(reader: asyncio.StreamReader) -> bytes:
+            seen = b""
+            while not any(end in seen for end in (b"RUN_FINISHED", b"RUN_ERROR", b'"status":"degraded"')):
+                piece = await reader.read(65_536)
+                assert piece
+                seen += piece
+            return seen
+
+        told = await asyncio.gather(*(last(reader) for reader, _ in clients[140:]))
+        assert len(told) == 10
+        for _, writer in clients[140:]:
+            writer.close()
+        await until(lambda: served.app.guards["warehouse"].statistics().in_use == 0)
+        await until(lambda: len(served.server.server_state.connections) <= 1)
+        assert (served.app.runs, len(served.server.openai.calls)) == ([], 0)
