@@ -18,7 +18,7 @@ import os
 import socket
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar
 
 from failsoft.base.clock import Sources
@@ -54,6 +54,7 @@ from failsoft.runs.facts import facts_of
 from failsoft.runs.forecasts import Forecasts, ForecastStatistics
 from failsoft.runs.handle import RunHandle
 from failsoft.runs.limits import Grace, RunLimits, RunParts
+from failsoft.runs.pace import Pace
 from failsoft.runs.progress import History
 from failsoft.runs.recorder import Recorder, RecorderStatistics
 from failsoft.runs.result import RunRequest, RunResult, readable
@@ -78,7 +79,7 @@ if TYPE_CHECKING:
     from failsoft.models.webhook import Webhook
     from failsoft.runs.golden import GoldenAnswers
 
-__all__ = ["App", "AppStatistics", "retention_of", "store_of"]
+__all__ = ["App", "AppStatistics", "limits_of", "retention_of", "store_of"]
 
 _log = logging.getLogger(__name__)
 
@@ -130,7 +131,7 @@ class App:
         self.sources = sources or (kernel.sources if kernel is not None else Sources())
         self.bus = bus or (kernel.bus if kernel is not None else EventBus())
         self.kernel = kernel or Kernel(bus=self.bus, sources=self.sources)
-        self.limits = limits or _limits(self.settings)
+        self.limits = limits or limits_of(self.settings)
         self._durable_limits = durable or _durable(self.settings)
         self.durable: Durable | None = None
         """What makes runs outlive requests and processes; None until the app runs."""
@@ -243,6 +244,7 @@ class App:
             stale=StaleResults(loop.time),
             limits=self.limits,
             grace=self._grace,
+            pace=Pace(self.settings.run.pace.policy()),
             node=self._node,
             store=self.store,
             recorder=self._recorder,
@@ -623,6 +625,29 @@ class App:
             raise RuntimeError("the app is not running: use it in `async with`")
         return self.durable.reviews
 
+    def reconfigure(self, settings: Settings) -> None:
+        """Changes what may change while it runs: limits of runs to come, and each guard in place, keeping its state.
+
+        What needs a restart (scope ``process``) stays as it was, whatever `settings` say.
+        """
+        before, self.settings = self.settings, settings
+        self.limits = limits_of(settings)
+        if self._parts is not None:
+            self._parts = replace(self._parts, limits=self.limits)
+        self.agents.default = settings.agent
+        for agent in self.agents:
+            for spec in agent.tools.specs:
+                default = "external" if spec.kind == "external" else "core"
+                policy = settings.policy(spec.downstream, default=default)
+                if policy != before.policy(spec.downstream, default=default):
+                    self.kernel.guard(spec.downstream, policy)
+        if self.gateway is not None:
+            known = {route.downstream: route.policy for alias in before.aliases() for route in alias.routes}
+            for alias in settings.aliases():
+                for route in alias.routes:
+                    if route.text is None and known.get(route.downstream, route.policy) != route.policy:
+                        self.kernel.guard(route.downstream, route.policy)
+
     # --- views -----------------------------------------------------------------------------------------------------
 
     @property
@@ -666,7 +691,8 @@ def _equipped(agents: Iterable[Agent], settings: Settings) -> list[Agent]:
     return list(known.values())
 
 
-def _limits(settings: Settings) -> RunLimits:
+def limits_of(settings: Settings) -> RunLimits:
+    """What the settings allow a run."""
     run, background, approvals = settings.run, settings.background, settings.approvals
     return RunLimits(
         default_budget=run.budget,
@@ -678,6 +704,11 @@ def _limits(settings: Settings) -> RunLimits:
         deaths=background.deaths,
         resume_budget=approvals.resume_budget,
         review_after=approvals.after_degradations,
+        task_timeout=run.task_timeout,
+        grace_ceiling=run.grace_ceiling,
+        grace_floor=run.grace_floor,
+        planning_share=run.planning_share,
+        max_runs=run.max_runs,
     )
 
 

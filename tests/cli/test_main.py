@@ -14,11 +14,11 @@ def test_version(capsys):
     assert capsys.readouterr().out == f"failsoft {__version__}\n"
 
 
-@pytest.mark.parametrize("command", [[], ["ask"], ["serve"], ["demo"]])
+@pytest.mark.parametrize("command", [[], ["ask"], ["serve"], ["demo"], ["check"]])
 def test_help_teaches_by_examples(capsys, command):
     assert execute([*command, "--help"]) == 0
     out = capsys.readouterr().out
-    assert "failsoft ask" in out or "failsoft serve" in out or "failsoft demo" in out
+    assert "failsoft check" in out or "failsoft ask" in out or "failsoft serve" in out or "failsoft demo" in out
     for option in {"ask": ["--budget", "--fault", "--json", "--data"], "serve": ["--port"], "demo": ["--fault"]}.get(
         command[0] if command else "", []
     ):

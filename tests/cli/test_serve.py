@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 
@@ -28,6 +29,8 @@ def asked(address, body, path="/v1/runs"):
 @pytest.mark.parametrize(("one", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 def test_serving_the_analyst_until_a_signal(sales, cache, tmp_path, one, code):
     command = [sys.executable, "-c", "from failsoft.cli import main; main()", "serve", "--json", "--port", "0"]
+    settings = tmp_path / "failsoft.yaml"
+    settings.write_text("run: {budget: 20s}\n")
     process = subprocess.Popen(
         [*command, "--data", str(sales)],
         stdout=subprocess.PIPE,
@@ -46,6 +49,12 @@ def test_serving_the_analyst_until_a_signal(sales, cache, tmp_path, one, code):
             with urllib.request.urlopen(f"{address}/v1/runs/{body['run_id']}/artifacts/chart.png", timeout=5) as chart:
                 assert chart.headers["content-type"] == "image/png"
                 assert chart.read().startswith(b"\x89PNG")
+            settings.write_text("run: {budget: 21s}\n")
+            process.send_signal(signal.SIGHUP)  # settings change while it runs
+            until = time.monotonic() + 10
+            while body["budget_ms"] != 21_000 and time.monotonic() < until:
+                status, body = asked(address, {"input": "revenue per region"})
+            assert (status, body["budget_ms"]) == (200, 21_000)
             status, body = asked(address, {"input": "mean profit per region"})
             assert (status, body["error"]["code"], body["error"]["param"]) == (400, "bad_question", "input")
             assert body["error"]["details"]["columns"] == {"sales": ["day", "region", "product", "revenue"]}

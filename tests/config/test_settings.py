@@ -152,7 +152,7 @@ def test_budget_over_its_maximum_is_refused(written):
     ("yaml", "field", "value"),
     [
         ("kind: action", "kind", "action"),
-        ("call_timeout: 20s", "call_timeout", 20.0),
+        ("call_timeout: 20s\n    capped_by_budget: true", "call_timeout", 20.0),
         ("attempt_timeout: 900ms", "attempt_timeout", 0.9),
         ("attempt_timeout: 900ms", "adaptive_timeout.cap", 0.9),
         ("call_timeout: 2s", "attempt_timeout", 2.0),

@@ -174,6 +174,38 @@ def serve(
 
 
 @app.command()
+def check(
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[FILE]", help="Settings; default: FAILSOFT_CONFIG, then ./failsoft.yaml.", show_default=False
+        ),
+    ] = None,
+    hang: Annotated[
+        bool, typer.Option("--hang", help="For each downstream: if it hangs now, who suffers and what do clients see.")
+    ] = False,
+    json_: Json = False,
+) -> None:
+    """Check the settings, and show where a run's budget is planned to go.
+
+    Refuses settings whose limits do not fit into each other (call < task < run < client ≤ proxy), and agents that
+    could not answer without one of their tools. Needs no data and calls nobody.
+
+    \b
+    Examples:
+      failsoft check
+      failsoft check failsoft.yaml --hang
+      failsoft check --hang --json | jq .hang
+
+    \b
+    Exit codes: 0 good, 2 not.
+    """  # noqa: D301 - \b keeps the lines as they are
+    from failsoft.cli.check import run
+
+    raise typer.Exit(run(file, hang=hang, as_json=json_))
+
+
+@app.command()
 def demo(
     fault: Annotated[
         str, typer.Option(metavar="NAME=KIND", help="The fault under which the first question is repeated.")

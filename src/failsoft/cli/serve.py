@@ -10,9 +10,10 @@ import logging
 import signal
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -20,7 +21,8 @@ from failsoft.base.redaction import RedactingFilter, Redactor
 from failsoft.cli.loading import Loaded, load_agents
 from failsoft.cli.main import INTERRUPTED, OK
 from failsoft.cli.show import Screen
-from failsoft.config import Settings, load_settings
+from failsoft.config import Settings, load_settings, settings_file
+from failsoft.config.reload import Reloader
 from failsoft.drills.faults import parse_fault
 from failsoft.drills.toxics import Toxic
 
@@ -48,11 +50,8 @@ def run(
         "load": load or None,
         "store.path": None if store is None else str(store.absolute()),
     }
-    settings = load_settings(config, flags={name: value for name, value in flags.items() if value is not None})
-    if not settings.load:  # else the analyst, and all that it needs, is not even imported
-        from failsoft.cli.ask import settings_of
-
-        settings = settings_of(config, data=data, flags=flags)
+    read = partial(_settings, config, data, flags)
+    settings = read()
     faults = [parse_fault(text) for text in fault or ()]
     from failsoft.server.serving import listen_on, loop_factory
 
@@ -68,7 +67,16 @@ def run(
         _prepared(settings, screen) as prepared,
         asyncio.Runner(loop_factory=loop_factory()) as runner,
     ):
-        return runner.run(_serve(prepared, faults, sock, as_json=as_json))
+        return runner.run(_serve(prepared, faults, sock, read, as_json=as_json, config=config))
+
+
+def _settings(config: Path | None, data: list[Path] | None, flags: Mapping[str, Any]) -> Settings:
+    settings = load_settings(config, flags={name: value for name, value in flags.items() if value is not None})
+    if settings.load:  # the analyst, and all that it needs, is not even imported
+        return settings
+    from failsoft.cli.ask import settings_of
+
+    return settings_of(config, data=data, flags=flags)
 
 
 @contextlib.contextmanager
@@ -86,8 +94,10 @@ async def _serve(
     prepared: Ready | Loaded,
     faults: Sequence[tuple[str, Toxic]],
     sock: socket.socket,
+    read: Callable[[], Settings],
     *,
     as_json: bool,
+    config: Path | None,
 ) -> int:
     from failsoft.server.serving import HttpServer
 
@@ -110,8 +120,15 @@ async def _serve(
             server.stop()
 
         loop = asyncio.get_running_loop()
+        reloader = Reloader(app.settings, read, app.reconfigure, file=settings_file(config))
         with contextlib.suppress(NotImplementedError):
             for one in (signal.SIGINT, signal.SIGTERM):
                 loop.add_signal_handler(one, stop, one)
-        await server.serve_until_stopped()
+            loop.add_signal_handler(signal.SIGHUP, reloader.ask)
+        async with asyncio.TaskGroup() as tasks:
+            watching = tasks.create_task(reloader.watch())
+            try:
+                await server.serve_until_stopped()
+            finally:
+                watching.cancel()
         return code

@@ -2,7 +2,7 @@
 
 from failsoft.config.downstreams import BreakerSettings, DownstreamSettings
 from failsoft.config.durations import parse_duration
-from failsoft.config.reading import load_settings
+from failsoft.config.reading import load_settings, settings_file
 from failsoft.config.reference import Key, keys
 from failsoft.config.sections import ModelSettings, RunSettings, ServerSettings, Settings
 
@@ -17,4 +17,5 @@ __all__ = [
     "keys",
     "load_settings",
     "parse_duration",
+    "settings_file",
 ]

@@ -93,6 +93,9 @@ class DownstreamSettings(Section):
         None, "The limit of one try; also the cap of the learned limit, if there is one.", scope="downstream",
         unit="seconds", gt=0,
     )  # fmt: skip
+    capped_by_budget: bool = key(
+        False, "Says that its limits may exceed a run's budget, which then is what ends its calls.", scope="downstream"
+    )
     detachable: bool | None = key(
         None, "Abandon a callee that ignores its cancellation (threads always are abandoned).", scope="downstream"
     )
@@ -121,7 +124,8 @@ class DownstreamSettings(Section):
     def policy(self, default: str) -> Policy:
         """The policy over the section's preset, or `default`. Raises ``ValueError`` when keys contradict each other."""
         base = preset(self.preset or default)
-        changes = _given(self, without=("preset", "permits", "queue", "max_wait", "retries", "breaker", "hedge"))
+        elsewhere = ("preset", "permits", "queue", "max_wait", "retries", "breaker", "hedge", "capped_by_budget")
+        changes = _given(self, without=elsewhere)
         places = _given(self, only=("permits", "queue", "max_wait"))
         if "permits" in places:
             places["adaptive"] = None

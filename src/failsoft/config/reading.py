@@ -21,8 +21,9 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from failsoft.base.errors import ConfigError
 from failsoft.config.reference import fields_at, is_secret
 from failsoft.config.sections import Settings
+from failsoft.config.tiers import overruns
 
-__all__ = ["FILE_NAME", "load_settings"]
+__all__ = ["FILE_NAME", "load_settings", "settings_file"]
 
 FILE_NAME = "failsoft.yaml"
 PREFIX = "FAILSOFT_"
@@ -53,7 +54,7 @@ def load_settings(
     """
     environ = os.environ if environ is None else environ
     named = file if file is not None else environ.get("FAILSOFT_CONFIG") or None
-    where = Path(named) if named is not None else Path(FILE_NAME)
+    where = settings_file(file, environ=environ)
     reading = _Reading(where.name)
     if named is not None or where.is_file():
         reading.read_file(where, environ)
@@ -62,6 +63,12 @@ def load_settings(
         reading.put(tuple(dotted.split(".")), value, f"--{dotted.rpartition('.')[2].replace('_', '-')}")
     reading.values = _over(defaults or {}, reading.values)
     return reading.checked(base=where.parent)
+
+
+def settings_file(file: Path | str | None = None, *, environ: Mapping[str, str] | None = None) -> Path:
+    """The file that is read: the given one, the one that ``FAILSOFT_CONFIG`` names, or ``failsoft.yaml`` here."""
+    environ = os.environ if environ is None else environ
+    return Path(file or environ.get("FAILSOFT_CONFIG") or FILE_NAME)
 
 
 def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -184,6 +191,10 @@ class _Reading:
             for one in error.errors(include_url=False, include_context=False, include_input=False):
                 if dotted(one["loc"]) not in reported:
                     self.errors.append(self._told(one["loc"], one["type"], one["msg"]))
+        if settings is not None and not self.errors:
+            for over in overruns(settings):
+                outer = f" ({self._place(over.outer)})" if over.outer in self.places else " (its default)"
+                self.errors.append(f"{self._place(over.inner)}: {dotted(over.inner)}: {over.message}{outer}")
         if self.errors or settings is None:
             self.errors.sort(key=_by_line)
             more = f" (and {len(self.errors) - 1} more)" if len(self.errors) > 1 else ""

@@ -16,11 +16,43 @@ from failsoft.config.downstreams import DownstreamSettings
 from failsoft.config.durability import ApprovalSettings, BackgroundSettings, RedactionSettings, StoreSettings
 from failsoft.config.keys import Seconds, Section, key
 from failsoft.config.models import AliasSettings, GatewaySettings
+from failsoft.config.profiles import profiled, profiled_alias
 from failsoft.config.tools import ToolSettings
 from failsoft.kernel.policy import Policy, preset
 from failsoft.models.routes import Alias
+from failsoft.runs.pace import PacePolicy
 
-__all__ = ["ModelSettings", "RunSettings", "ServerSettings", "Settings"]
+__all__ = ["ModelSettings", "OutsideSettings", "PaceSettings", "RunSettings", "ServerSettings", "Settings"]
+
+
+class PaceSettings(Section):
+    """When a run starts fewer tasks of one tool at once: all, half of them, one by one; and back."""
+
+    window: Seconds = key(
+        10.0, "How far back tasks are counted; half of it without a time-out is a step back up.", scope="process",
+        unit="seconds", gt=0,
+    )  # fmt: skip
+    row: int = key(5, "Time-outs in a row that are a step down.", scope="process", ge=1)
+    minimum: int = key(10, "Tasks in the window below which their share says nothing.", scope="process", ge=1)
+    down: float = key(0.3, "The share of timed-out tasks that is a step down.", scope="process", gt=0, le=1)
+    good: int = key(20, "Tasks in a row without a time-out that are a step up.", scope="process", ge=1)
+
+    def policy(self) -> PacePolicy:
+        """The pace as the scheduler takes it."""
+        return PacePolicy(self.window, self.row, self.minimum, self.down, self.good)
+
+
+class OutsideSettings(Section):
+    """What stands in front of this server, as declared: nothing here may take longer than those outside wait."""
+
+    client: Seconds | None = key(
+        None, "How long clients wait before they give up. `run.budget` must be below it.", scope="run",
+        unit="seconds", gt=0,
+    )  # fmt: skip
+    proxy: Seconds | None = key(
+        None, "How long the proxy in front waits before it cuts. `outside.client` must not be above it.", scope="run",
+        unit="seconds", gt=0,
+    )  # fmt: skip
 
 
 class RunSettings(Section):
@@ -40,6 +72,23 @@ class RunSettings(Section):
     max_question: int = key(
         10_000, "The longest question that is accepted.", scope="run", unit="characters", ge=1, le=1_000_000
     )
+    task_timeout: Seconds | None = key(
+        None, "Time that one task of a plan has at most, with its retries and alternates. Default: what the run has.",
+        scope="run", unit="seconds", gt=0,
+    )  # fmt: skip
+    grace_ceiling: float = key(
+        0.125, "The largest share of a run's budget that is kept back for putting the answer together.", scope="run",
+        gt=0, le=0.5,
+    )  # fmt: skip
+    grace_floor: Seconds = key(
+        0.05, "The least time that is kept back for it; how much it is between the two is learned.", scope="run",
+        unit="seconds",
+    )  # fmt: skip
+    planning_share: float = key(
+        0.5, "The share of what is left of the budget that one planner may use.", scope="run", gt=0, le=1
+    )
+    max_runs: int = key(20_000, "Runs at once; more are refused.", scope="run", ge=1)
+    pace: PaceSettings = Field(default_factory=PaceSettings, description="When a tool is started less wide.")
 
     @model_validator(mode="after")
     def _ordered(self) -> RunSettings:
@@ -101,6 +150,13 @@ class Settings(Section):
     """All of ``failsoft.yaml``."""
 
     agent: str = key("analyst", "The agent that answers when a request names none.", scope="run", min_length=1)
+    profile: Literal["development", "staging", "production"] = key(
+        "production",
+        "How much adapts by itself: `development` nothing (fixed limits, no hedges), `staging` the limits, "
+        "`production` the limits and the staged response of models.",
+        scope="downstream",
+    )
+    outside: OutsideSettings = Field(default_factory=OutsideSettings, description="What stands in front, as declared.")
     run: RunSettings = Field(default_factory=RunSettings, description="What one run may spend and how it is planned.")
     model: ModelSettings = Field(default_factory=ModelSettings, description="The model that plans, if any.")
     server: ServerSettings = Field(default_factory=ServerSettings, description="The HTTP server.")
@@ -139,14 +195,15 @@ class Settings(Section):
 
     def aliases(self) -> tuple[Alias, ...]:
         """The models that the gateway serves."""
-        return tuple(section.alias(name) for name, section in self.models.items())
+        made = tuple(section.alias(name) for name, section in self.models.items())
+        return tuple(profiled_alias(alias, self.profile) for alias in made)
 
     def policy(self, downstream: str, *, default: str = "external") -> Policy:
         """How `downstream` is guarded: its preset (`default` when it has no section) with its own keys over it."""
         section = self.downstreams.get(downstream)
         if section is None:
-            return preset(default)
+            return profiled(preset(default), self.profile)
         try:
-            return section.policy(default)
+            return profiled(section.policy(default), self.profile)
         except ValueError as error:
             raise ConfigError(f"downstreams.{downstream}: {error}", param=f"downstreams.{downstream}") from None

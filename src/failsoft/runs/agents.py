@@ -127,11 +127,11 @@ class Agent:
 class AgentRegistry:
     """The agents of an app. When there is only one, or a default was named, a request need not name it."""
 
-    __slots__ = ("_agents", "_default")
+    __slots__ = ("_agents", "default")
 
     def __init__(self, agents: Iterable[Agent] = (), *, default: str | None = None) -> None:
         self._agents: dict[str, Agent] = {}
-        self._default = default
+        self.default = default
         for agent in agents:
             self.add(agent)
 
@@ -145,8 +145,8 @@ class AgentRegistry:
         """The agent of that name, or the default one; raises :class:`UnknownAgent`, which names those there are."""
         known = ", ".join(self._agents) or "none"
         if name is None:
-            if self._default in self._agents:
-                return self._agents[self._default]
+            if self.default in self._agents:
+                return self._agents[self.default]
             if len(self._agents) == 1:
                 return next(iter(self._agents.values()))
             raise UnknownAgent(

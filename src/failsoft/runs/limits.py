@@ -34,6 +34,8 @@ __all__ = ["Grace", "RunLimits", "RunParts"]
 class RunLimits:
     """What the platform allows a run, in seconds.
 
+    ``task_timeout`` is the limit of a task whose plan sets none, None for no own limit.
+
     ``grace_ceiling`` is the largest share of the budget kept for putting the answer together, ``grace_floor`` the
     least time. ``planning_share`` is how much of what is left one planner may use. ``store_wait`` bounds every wait
     for the store.
@@ -53,6 +55,7 @@ class RunLimits:
     store_wait: float = 0.5
     max_question: int = 10_000
     max_runs: int = 20_000
+    task_timeout: float | None = None
     background_budget: float = 600.0
     max_background_budget: float = 3_600.0
     background_width: int = 4

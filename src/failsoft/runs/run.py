@@ -561,6 +561,7 @@ class Run:
             patience=parts.limits.patience,
             last_patience=min(parts.limits.patience, (self.deadline - self.cut) / 2),
             pace=parts.pace,
+            task_timeout=parts.limits.task_timeout,
             rng=parts.sources.rng,
         )
         self.scheduler.start()

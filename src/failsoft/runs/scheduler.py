@@ -95,6 +95,7 @@ class Scheduler:
         finished: Mapping[str, Outcome[Any]] | None = None,
         pace: Pace | None = None,
         rng: random.Random | None = None,
+        task_timeout: float | None = None,
         background: bool = False,
     ) -> None:
         self.plan = plan
@@ -113,6 +114,7 @@ class Scheduler:
         self._cut = cut
         self._width = width
         self._fast = fast
+        self._task_timeout = task_timeout
         self._patience = patience
         self._last_patience = last_patience
         self._pace = pace if pace is not None else Pace()
@@ -328,8 +330,9 @@ class Scheduler:
             until = min(until, now + allowance(until - now, task.usual, after))
         if task.parent is not None:
             until = min(until, task.parent.until)
-        if task.spec.timeout is not None:
-            until = min(until, now + task.spec.timeout)
+        limit = task.spec.timeout if task.spec.timeout is not None else self._task_timeout
+        if limit is not None and task.parent is None:
+            until = min(until, now + limit)
         return until
 
     # --- the pace ------------------------------------------------------------------------------------------------

@@ -58,6 +58,23 @@ async def analyst_app(settings: Settings, sources: Sources, *, store: RunStore |
         yield app
 
 
+_KNOWN_WITHOUT = ("query", "compare", "unusual", "chart")
+"""Tools without whose results the answer still says something: what was understood, and what loading the data told."""
+
+
+def sketch() -> Agent:
+    """The analyst without any data: for whoever checks what it needs, and asks it nothing."""
+    sources = Sources(())
+    return Agent(
+        NAME,
+        "Answers questions about tables, with charts.",
+        tools=make_tools(sources),
+        planners=[RulesPlanner(lambda request: None)],
+        answer=Replies(()),
+        makes_up_for=_KNOWN_WITHOUT,
+    )
+
+
 def make_analyst(sources: Sources, *, model: Planner | None = None, planner: str = "auto") -> Agent:
     """The agent over some tables; `planner` is ``rules``, ``model``, or ``auto``: the model if any, then the rules."""
     rules = RulesPlanner(QuestionRule(sources.profiles))
@@ -75,7 +92,7 @@ def make_analyst(sources: Sources, *, model: Planner | None = None, planner: str
         tools=make_tools(sources),
         planners=planners,
         answer=Replies(sources.profiles),
-        makes_up_for=("query", "compare", "unusual", "chart"),
+        makes_up_for=_KNOWN_WITHOUT,
     )
 
 

@@ -1,0 +1,150 @@
+"""Settings that change while the process runs: in place what can, the rest named, the wrong refused."""
+
+import asyncio
+import os
+
+import pytest
+from tests.runs.worlds import agent, plan, task
+
+from failsoft.app import App
+from failsoft.config import Settings, load_settings
+from failsoft.config.reload import Reloader, changes
+from failsoft.runs.result import RunRequest
+
+
+def settings_of(**given):
+    return Settings.model_validate(given)
+
+
+class File:
+    """A settings file that changes."""
+
+    def __init__(self, folder):
+        self.path = folder / "failsoft.yaml"
+        self.time = 1_000_000_000
+
+    def write(self, text):
+        self.path.write_text(text, encoding="utf-8")
+        self.time += 1_000_000_000
+        os.utime(self.path, ns=(self.time, self.time))
+
+    async def change(self, text):
+        await asyncio.to_thread(self.write, text)
+
+    def load(self):
+        return load_settings(self.path, environ={})
+
+    async def reloader(self, apply):
+        settings = await asyncio.to_thread(self.load)
+        return await asyncio.to_thread(Reloader, settings, self.load, apply, file=self.path)
+
+
+def test_changes_are_told_apart_by_scope():
+    before = settings_of(downstreams={"x": {"permits": 3}})
+    after = settings_of(
+        run={"budget": 4},
+        server={"port": 1},
+        downstreams={"x": {"permits": 5}, "y": {"queue": 1}},
+        models={"m": {"routes": {"r": {"text": "hello"}}}},
+    )
+    now, later = changes(before, after)
+    assert now == ("run.budget", "downstreams.x.permits", "downstreams.y")
+    assert later == ("server.port", "models.m")
+    assert changes(before, before) == ((), ())
+
+
+async def test_a_change_reaches_runs_and_guards_of_a_running_app_and_keeps_their_state(tmp_path):
+    file = File(tmp_path)
+    await file.change("run: {budget: 8s}\ndownstreams: {work: {permits: 3, queue: 100}}\nserver: {port: 1}\n")
+    first = await asyncio.to_thread(file.load)
+    async with App(first, agents=[agent(plan(*(task(f"t{i}", seconds=2.0) for i in range(6))))], store="off") as app:
+        reloader = await file.reloader(app.reconfigure)
+        guard = app.kernel.guard("work")
+        assert (await app.ask("question")).elapsed == 4.0
+        calls = guard.statistics().calls
+        assert (await reloader.look()) is None
+
+        await file.change("run: {budget: 5s}\ndownstreams: {work: {permits: 6, queue: 100}}\nserver: {port: 2}\n")
+        said = await reloader.look()
+        assert (said.changed, said.restart) == (("run.budget", "downstreams.work.permits"), ("server.port",))
+        result = await app.ask("question")
+        assert (result.budget, result.elapsed) == (5.0, 2.0)
+        assert app.kernel.guard("work") is guard
+        assert guard.statistics().calls == calls + 6
+        assert (await reloader.look()) is None
+
+        # fewer permits come by draining: what runs goes on
+        handle = app.start(RunRequest("question"))
+        await asyncio.sleep(1)
+        await file.change("run: {budget: 5s}\ndownstreams: {work: {permits: 1, queue: 100}}\nserver: {port: 2}\n")
+        assert (await reloader.look()).changed == ("downstreams.work.permits",)
+        assert (await handle.result()).status == "completed"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("run: {budgte: 3s}\n", "failsoft.yaml:1: run.budgte: unknown key; did you mean budget?"),
+        ("run: {budget: 9s}\noutside: {client: 8s}\n", "must be below the 8 s of outside.client"),
+        ("run: [\n", "failsoft.yaml:"),
+    ],
+)
+async def test_wrong_settings_leave_the_old_ones_and_it_is_said_why(tmp_path, caplog, text, why):
+    file = File(tmp_path)
+    await file.change("run: {budget: 6s}\n")
+    first = await asyncio.to_thread(file.load)
+    async with App(first, agents=[agent(plan(task("a")))], store="off") as app:
+        reloader = await file.reloader(app.reconfigure)
+        await file.change(text)
+        said = await reloader.look()
+        assert why in said.error
+        assert "the settings stay as they were" in str(said)
+        assert why in caplog.text
+        assert (await app.ask("question")).budget == 6.0
+        assert reloader.settings == first
+        await file.change("run: {budget: 7s}\n")
+        assert str(await reloader.look()) == "changed: run.budget"
+        assert (await app.ask("question")).budget == 7.0
+
+
+async def test_a_file_that_is_gone_for_a_moment_changes_nothing(tmp_path):
+    file = File(tmp_path)
+    await file.change("run: {budget: 6s}\n")
+    seen = []
+    reloader = await file.reloader(seen.append)
+    await asyncio.to_thread(file.path.unlink)
+    assert (await reloader.look()) is None
+    await file.change("run: {budget: 5s}\n")
+    assert (await reloader.look()).changed == ("run.budget",)
+    assert [one.run.budget for one in seen] == [5.0]
+
+
+async def test_the_file_is_watched_until_cancelled(tmp_path):
+    file = File(tmp_path)
+    await file.change("run: {budget: 6s}\n")
+    reloader = await file.reloader(lambda settings: None)
+    watching = asyncio.ensure_future(reloader.watch(every=1.0))
+    await asyncio.sleep(2.5)
+    assert reloader.last is None
+    await file.change("run: {budget: 5s}\n")
+    await asyncio.sleep(1.0)
+    assert reloader.last.changed == ("run.budget",)
+    await file.change("run: {budget: 4s}\n")
+    reloader.ask()  # as a signal does: at once
+    await asyncio.sleep(0.5)
+    assert reloader.settings.run.budget == 4.0
+    watching.cancel()
+    await asyncio.wait([watching])
+
+
+async def test_what_cannot_be_applied_is_an_error_too(tmp_path):
+    file = File(tmp_path)
+    await file.change("run: {budget: 6s}\n")
+
+    def broken(settings):
+        raise RuntimeError
+
+    reloader = await file.reloader(broken)
+    await file.change("run: {budget: 5s}\n")
+    assert (await reloader.look()).error == "RuntimeError while they were applied"
+    assert reloader.settings.run.budget == 6.0
