@@ -16,8 +16,8 @@ threads counted, with the collector set as ``failsoft serve`` sets it; medians o
   of it is added. ``http_floor_ms`` is the server's liveness page over the same connection.
 * ``rss_mb``, ``start_s``: ``failsoft serve`` with the analyst's data loaded before: memory when it is ready, and the
   time until then (its CPU time is ``start_cpu_s``).
-* ``peers``: µs of CPU per no-op step of a chain of 100 (steps of one tool call for the agent frameworks, against a
-  model that answers at once in the same process), each in an environment of its own under ``.bench/runs_peers/``;
+* ``peers``: µs of CPU per no-op step of a chain of 100 (for the agent frameworks 10 steps of one tool call each, asked
+  for by a model that answers at once in the same process), each with its environment under ``.bench/runs_peers/``;
   ``--install`` makes those that are missing. ``asyncio_timeout_us`` is a yardstick for the machine: the CPU time of
   ``async with asyncio.timeout(…)``, 4.2 where the goals were set.
 """
@@ -47,6 +47,8 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 HOMES = HERE.parent / ".bench" / "runs_peers"
 STEPS = 100
+AGENT_STEPS = 10
+"""Agent frameworks send all that was said before with every step: ten are kind to them."""
 PACKAGES = {
     "langgraph": ["langgraph", "langgraph-checkpoint-sqlite"],
     "llamaindex": ["llama-index-workflows"],
@@ -316,9 +318,10 @@ def part_peers(names: Iterable[str], rounds: int, *, make: bool) -> dict[str, An
             if not (home / "installed").exists():
                 figures[name] = "not installed"
                 continue
-            script = HERE / "runs_peers" / f"{name.replace('-', '_')}.py"
+            script = HERE / "runs_peers" / f"{name.replace('-', '_')}_steps.py"
+            steps = AGENT_STEPS if name in {"openai-agents", "pydantic-ai"} else STEPS
             done = subprocess.run(
-                [str(home / "env/bin/python"), str(script), str(STEPS), str(rounds)],
+                [str(home / "env/bin/python"), str(script), str(steps), str(rounds)],
                 capture_output=True, text=True, timeout=PART_TIMEOUT, check=True,
             )  # fmt: skip
             for key, value in json.loads(done.stdout.splitlines()[-1]).items():

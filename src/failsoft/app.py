@@ -705,6 +705,7 @@ def limits_of(settings: Settings) -> RunLimits:
         resume_budget=approvals.resume_budget,
         review_after=approvals.after_degradations,
         task_timeout=run.task_timeout,
+        max_calls=run.max_calls,
         grace_ceiling=run.grace_ceiling,
         grace_floor=run.grace_floor,
         planning_share=run.planning_share,

@@ -198,6 +198,7 @@ SEEN = {
     "run.grace_ceiling": ({"run": {"grace_ceiling": 0.2}}, limits),
     "run.grace_floor": ({"run": {"grace_floor": 0.2}}, limits),
     "run.planning_share": ({"run": {"planning_share": 0.2}}, limits),
+    "run.max_calls": ({"run": {"max_calls": 3}}, limits),
     "run.max_runs": ({"run": {"max_runs": 3}}, limits),
     **{
         f"run.pace.{key}": ({"run": {"pace": {key: value}}}, pace)

@@ -76,6 +76,10 @@ class RunSettings(Section):
         None, "Time that one task of a plan has at most, with its retries and alternates. Default: what the run has.",
         scope="run", unit="seconds", gt=0,
     )  # fmt: skip
+    max_calls: int | None = key(
+        None, "Tasks of one run, and items of its lists, that are begun at all. Default: all there are.", scope="run",
+        ge=1,
+    )  # fmt: skip
     grace_ceiling: float = key(
         0.125, "The largest share of a run's budget that is kept back for putting the answer together.", scope="run",
         gt=0, le=0.5,

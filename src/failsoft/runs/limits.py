@@ -35,6 +35,7 @@ class RunLimits:
     """What the platform allows a run, in seconds.
 
     ``task_timeout`` is the limit of a task whose plan sets none, None for no own limit.
+    ``max_calls`` is how many tasks and items of one run are begun at all, None for as many as there are.
 
     ``grace_ceiling`` is the largest share of the budget kept for putting the answer together, ``grace_floor`` the
     least time. ``planning_share`` is how much of what is left one planner may use. ``store_wait`` bounds every wait
@@ -56,6 +57,7 @@ class RunLimits:
     max_question: int = 10_000
     max_runs: int = 20_000
     task_timeout: float | None = None
+    max_calls: int | None = None
     background_budget: float = 600.0
     max_background_budget: float = 3_600.0
     background_width: int = 4

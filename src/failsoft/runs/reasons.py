@@ -50,6 +50,7 @@ REASONS: Final[dict[str, tuple[str, str]]] = {
     "answer_cut": ("it was cut at its length limit", "达到长度上限而被截断"),
     "model_fallback": ("another model than the usual one answered", "由备用模型回答"),
     "model_stale": ("the model could not be reached and an earlier answer was used", "模型无法访问，使用了先前的回答"),
+    "too_many_calls": ("the run had made all the calls it may", "已达到本次运行的调用上限"),
     "too_many_items": ("there were more items than it takes", "条目超出了可处理的数量"),
     "abandoned": ("it did not stop when told to and was abandoned", "无法停止，已被放弃"),
     "shutting_down": ("the server was about to end", "服务即将停止"),

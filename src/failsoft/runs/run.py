@@ -562,6 +562,7 @@ class Run:
             last_patience=min(parts.limits.patience, (self.deadline - self.cut) / 2),
             pace=parts.pace,
             task_timeout=parts.limits.task_timeout,
+            max_calls=parts.limits.max_calls,
             rng=parts.sources.rng,
         )
         self.scheduler.start()

@@ -96,6 +96,7 @@ class Scheduler:
         pace: Pace | None = None,
         rng: random.Random | None = None,
         task_timeout: float | None = None,
+        max_calls: int | None = None,
         background: bool = False,
     ) -> None:
         self.plan = plan
@@ -115,6 +116,7 @@ class Scheduler:
         self._width = width
         self._fast = fast
         self._task_timeout = task_timeout
+        self._calls_left = math.inf if max_calls is None else max_calls
         self._patience = patience
         self._last_patience = last_patience
         self._pace = pace if pace is not None else Pace()
@@ -249,6 +251,10 @@ class Scheduler:
         if spec.map is not None and parent is None:
             self._fan_out(task, now)
             return
+        if self._calls_left <= 0:
+            self._skip(task, "too_many_calls")
+            return
+        self._calls_left -= 1
         until = task.until = self._until(task, now)
         task.started = now
         try:
