@@ -53,6 +53,22 @@ def webhook(settings):
     return settings.gateway.webhook.policy()
 
 
+def sql(password):
+    section = {
+        "description": "d", "query": "select 1", "database": "postgresql://me@127.0.0.1/x", "password": password,
+        "agents": ["a"],
+    }  # fmt: skip
+    return {"tools": {"sql": {"a": section}}}
+
+
+def address(settings):
+    """What a database is asked with: its address, and what fills it."""
+    from failsoft.tools.sql import with_password
+
+    section = settings.tools.sql["a"]
+    return with_password(section.database, section.password.get_secret_value())
+
+
 def durable(settings):
     return App(settings, store="off")._durable_limits
 
@@ -290,6 +306,7 @@ SEEN = {
 }
 
 SEEN |= {
+    "tools.sql.<name>.password": (sql("secret"), address, sql("another")),
     **{
         f"background.{key}": ({"background": {key: value}}, limits)
         for key, value in {"budget": 60, "maximum_budget": 4_000, "tasks": 2, "deaths": 2}.items()
@@ -356,6 +373,37 @@ SHOWN = {
     "keys.<name>.models": "server/test_auth.py",
     "data": "cli/test_ask.py",
     "cache_dir": "cli/conftest.py",
+}
+
+
+SHOWN |= {
+    f"tools.{kind}.<name>.{key}": file
+    for kind, files in {
+        "http": {
+            "tools/test_http_tools.py": "downstream url timeout headers method kind allow redirects parameters "
+            "secrets hosts response_limit form",
+            "config/test_tools.py": "agents description reads stale_for approval",
+        },
+        "openapi": {
+            "tools/test_openapi.py": "downstream prefix kinds timeout document "
+            "operations server headers allow approval",
+            "config/test_tools.py": "agents secrets response_limit redirects",
+        },
+        "sql": {
+            "tools/test_sql_tools.py": "downstream timeout byte_limit database "
+            "query parameters tables row_limit memory",
+            "tools/test_sql_check.py": "functions",
+            "config/test_tools.py": "agents description stale_for",
+        },
+        "mcp": {
+            "tools/test_mcp_tools.py": "approval command cwd downstream env kind "
+            "kinds only pause pause_max prefix secrets "
+            "start timeout trust_hints url wait",
+            "config/test_tools.py": "agents allow_env",
+        },
+    }.items()
+    for file, names in files.items()
+    for key in names.split()
 }
 
 
