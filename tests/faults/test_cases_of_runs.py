@@ -140,7 +140,8 @@ async def test_case_28_an_action_that_timed_out_after_it_was_done_is_done_once_w
 
     @tool(kind="action", timeout=1.0)
     async def send(context: ToolContext) -> str:
-        return await far.send(context.idempotency_key)
+        sent: str = await far.send(context.idempotency_key or "")
+        return sent
 
     made = plan(task("a", "send", retries=3))
     tools = agent(made, tools=[send]).tools
