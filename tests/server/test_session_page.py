@@ -1,19 +1,19 @@
 """The session with curl that the documentation shows is what happens."""
 
 import importlib.util
-import shutil
 import sys
 from pathlib import Path
 
 import pytest
+from tests.services import program
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "curl_session.py"
 
 
 @pytest.mark.realtime
 @pytest.mark.xdist_group("server")
-@pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl here")
 def test_the_session_with_curl_is_what_happens():
+    program("curl", "curl")
     spec = importlib.util.spec_from_file_location("curl_session", SCRIPT)
     assert spec is not None
     assert spec.loader is not None

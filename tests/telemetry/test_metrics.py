@@ -1,14 +1,12 @@
 """Figures for Prometheus: what is counted, and rules that the real promtool has tested."""
 
 import asyncio
-import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
 from tests.server.serving import serving
+from tests.services import program
 
 from failsoft.base.events import Event
 from failsoft.kernel.guard import Kernel
@@ -75,18 +73,15 @@ async def test_downstreams_say_what_they_are_doing():
     assert 'failsoft_downstream_limit{downstream="w"}' in text
 
 
-def promtool() -> str:
-    found = shutil.which("promtool")
-    if found is None:
-        if os.environ.get("FAILSOFT_TEST_SERVICES"):
-            pytest.fail("promtool is missing: apt-get install prometheus")
-        pytest.skip("promtool is not installed here (apt-get install prometheus); CI has it")
-    return found
-
-
 def test_the_rules_do_what_they_say():
     for verb, name in (("check", "failsoft.rules.yaml"), ("test", "failsoft.rules.test.yaml")):
-        done = subprocess.run([promtool(), verb, "rules", name], cwd=RULES, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [program("promtool", "prometheus"), verb, "rules", name],
+            cwd=RULES,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -104,5 +99,7 @@ def test_a_scrape_has_every_family_that_the_rules_use_and_is_sound():
     used = set(re.findall(r"\bfailsoft_[a-z_]+", rules))
     assert used - families <= {"failsoft_runs_late_total"}  # of which there are none
     assert "failsoft_runs_timed_out_total" in families
-    done = subprocess.run([promtool(), "check", "metrics"], input=text, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [program("promtool", "prometheus"), "check", "metrics"], input=text, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -4,6 +4,7 @@ import asyncio
 import time
 
 import pytest
+from tests.services import missing
 from tests.tools import databases
 
 from failsoft.base.errors import (
@@ -41,7 +42,7 @@ def addresses(tmp_path_factory):
             return found[kind]
         if server is None:
             if databases.postgres_binaries() is None:
-                pytest.skip("there is no Postgres server on this machine")
+                missing("a Postgres server (apt-get install postgresql)")
             server = databases.postgres_server(folder / "pg")
             found["postgres"] = server.__enter__()
         return found["postgres"].format(user=user)
