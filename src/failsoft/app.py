@@ -187,6 +187,11 @@ class App:
         """The tool servers of all agents, each once."""
         return list(dict.fromkeys(source for agent in self.agents for source in agent.tools.sources))
 
+    def look_after(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Runs `work` until the app ends, which cancels it."""
+        assert self._crew is not None
+        _ = self._crew.start(work, name=name, context=contextvars.Context())
+
     async def _start_tool_sources(self, crew: Crew) -> None:
         """Starts the tool servers and waits a moment for them; who is late is there when it comes."""
 

@@ -206,6 +206,25 @@ def check(
 
 
 @app.command()
+def mcp(
+    data: Data = None,
+    config: Config = None,
+) -> None:
+    """Serve the agents as tools to one MCP client, over standard input and output, until it leaves.
+
+    A running `failsoft serve` has the same at /mcp, for many clients.
+
+    \b
+    Examples:
+      failsoft mcp --data sales.csv
+      {"mcpServers": {"sales": {"command": "failsoft", "args": ["mcp", "--data", "sales.csv"]}}}
+    """  # noqa: D301 - \b keeps the lines as they are
+    from failsoft.cli.mcp import run
+
+    raise typer.Exit(run(data=data, config=config))
+
+
+@app.command()
 def demo(
     fault: Annotated[
         str, typer.Option(metavar="NAME=KIND", help="The fault under which the first question is repeated.")

@@ -29,7 +29,7 @@ from failsoft.drills.toxics import Toxic
 if TYPE_CHECKING:
     from failsoft.cli.ask import Ready
 
-__all__ = ["run"]
+__all__ = ["prepared_for", "run"]
 
 
 def run(
@@ -64,7 +64,7 @@ def run(
     screen = Screen(Console(stderr=True, highlight=False), quiet=as_json)
     with (
         listen_on(settings.server.host, settings.server.port) as sock,
-        _prepared(settings, screen) as prepared,
+        prepared_for(settings, screen) as prepared,
         asyncio.Runner(loop_factory=loop_factory()) as runner,
     ):
         return runner.run(_serve(prepared, faults, sock, read, as_json=as_json, config=config))
@@ -80,7 +80,8 @@ def _settings(config: Path | None, data: list[Path] | None, flags: Mapping[str, 
 
 
 @contextlib.contextmanager
-def _prepared(settings: Settings, screen: Screen) -> Iterator[Ready | Loaded]:
+def prepared_for(settings: Settings, screen: Screen) -> Iterator[Ready | Loaded]:
+    """Everything that an app of these settings needs: agents of your own, or the analyst with its data."""
     if settings.load:
         yield Loaded(settings, load_agents(settings.load))
         return

@@ -17,6 +17,7 @@ from failsoft.server.diagnosis_api import diagnosis_router
 from failsoft.server.downstreams import downstreams_view
 from failsoft.server.errors import Json, install_errors
 from failsoft.server.listening import Readiness
+from failsoft.server.mcp_endpoint import McpEndpoint
 from failsoft.server.openapi_document import complete
 from failsoft.server.requests import request_id
 from failsoft.server.routes import PlainRoute
@@ -29,7 +30,7 @@ __all__ = ["make_api", "openapi"]
 
 def make_api(app: App, readiness: Readiness | None = None) -> ASGIApp:
     """The ASGI application that serves `app`, which must be running."""
-    return _Identified(_routed(app, readiness), app.sources)
+    return _Identified(McpEndpoint(app, _routed(app, readiness)), app.sources)
 
 
 def openapi(app: App) -> dict[str, Any]:
