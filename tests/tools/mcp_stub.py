@@ -18,6 +18,7 @@ TOOLS = [
     "die",
     "half",
     "flood",
+    "spam",
     "garbage",
     "big",
     "fail",
@@ -67,6 +68,9 @@ def call(request):
     elif name == "garbage":
         sys.stdout.write('{"jsonrpc": "2.0", nonsense\n')
         sys.stdout.flush()
+    elif name == "spam":
+        while True:
+            send({"method": "notifications/progress", "params": {"progressToken": 1, "progress": 1}})
     elif name == "big":
         text(request, "x" * 12_000_000)
     elif name == "fail":
@@ -87,7 +91,11 @@ def described(name):
     schema = {"type": "object", "properties": properties, "required": list(properties)}
     if name == "odd name!":
         schema = {"type": "object", "properties": {"a": {"type": "strange"}}}
-    return {"name": name, "description": f"The {name} tool.", "inputSchema": schema,
+    output = {}
+    if name == "structured":  # what it answers would take for ever to check
+        properties = {"n": {"pattern": "^(a+)+$"}, "x": {"type": "string"}}
+        output = {"outputSchema": {"type": "object", "properties": properties, "required": ["x"]}}
+    return {**output, "name": name, "description": f"The {name} tool.", "inputSchema": schema,
             "annotations": {"readOnlyHint": name == "echo"}}  # fmt: skip
 
 

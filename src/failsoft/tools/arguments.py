@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final
 
 from failsoft.base.errors import BadInput
+from failsoft.tools.extras import require
 
 __all__ = ["ArgumentSchema"]
 
@@ -15,23 +17,29 @@ _DEPTH: Final = 64
 
 _VALUES: Final = 200_000
 """Values that arguments may have in all."""
+_SECONDS: Final = 0.3
+"""Seconds of work for one check, which stands in everybody's way; a schema that doubles with each reference needs more.
+"""
 
 
 class ArgumentSchema:
     """The JSON schema (2020-12) of a tool's arguments.
 
-    ``pattern`` and ``format`` are left to the far side: a pattern from elsewhere may take exponential time here.
-    References are followed inside the schema only; nothing is fetched. Raises :class:`BadInput` for what is no schema.
+    It may come from somebody else, a tool server for example. So ``pattern``, ``format`` and ``uniqueItems`` are left
+    to the far side (a pattern may take exponential time), references are followed inside the schema only, and a check
+    takes a bounded time. Raises :class:`BadInput` for what is no schema.
     """
 
-    __slots__ = ("_names", "_tool", "_validator", "schema")
+    __slots__ = ("_names", "_tool", "_until", "_validator", "schema")
 
     def __init__(self, tool: str, schema: Mapping[str, Any]) -> None:
         self._tool = tool
         self.schema = schema
+        self._until = 0.0
+        require("jsonschema", "tools")
         _check_shape(schema, f"the schema of tool {tool!r}")
         try:
-            self._validator = _validator(schema)
+            self._validator = _validator(schema, self._step)
         except Exception as error:  # noqa: BLE001 - whatever the library makes of a schema from elsewhere
             raise BadInput(
                 f"the parameters of tool {tool!r} are no JSON schema: {_first_line(error)}", param="parameters"
@@ -42,16 +50,25 @@ class ArgumentSchema:
     def check(self, arguments: Mapping[str, Any], unknown: Collection[str] = ()) -> None:
         """Raises :class:`BadInput` naming the argument that does not fit; those in `unknown` are taken to be right."""
         _check_shape(arguments, f"the arguments of tool {self._tool!r}")
+        self._until = time.thread_time() + _SECONDS
         try:
             errors = [one for one in self._validator.iter_errors(dict(arguments)) if not _excused(one, unknown)]
         except RecursionError:
             raise BadInput("the arguments are nested too deeply", param="arguments") from None
+        except _TooMuch:
+            raise BadInput(
+                f"the arguments of tool {self._tool!r} take too long to be checked", param="arguments"
+            ) from None
         except Exception as error:  # noqa: BLE001 - a reference that leads nowhere shows only when it is followed
             raise BadInput(
                 f"the schema of tool {self._tool!r} cannot be used: {_first_line(error)}", param="arguments"
             ) from None
         if errors:
             raise self._misfit(min(errors, key=lambda one: (len(one.absolute_path), str(one.validator))))
+
+    def _step(self) -> None:
+        if time.thread_time() > self._until:
+            raise _TooMuch
 
     def _misfit(self, error: Any) -> BadInput:
         path = [str(part) for part in error.absolute_path]
@@ -118,9 +135,14 @@ def _check_shape(value: Any, what: str) -> None:
     raise BadInput(f"{what}: nested too deeply", param="arguments")
 
 
-def _validator(schema: Mapping[str, Any]) -> Any:
+class _TooMuch(Exception):
+    """A check takes longer than it may."""
+
+
+def _validator(schema: Mapping[str, Any], step: Callable[[], None]) -> Any:
     import jsonschema
     from jsonschema.validators import extend
+    from referencing import Registry
 
     base = jsonschema.Draft202012Validator
 
@@ -130,12 +152,18 @@ def _validator(schema: Mapping[str, Any]) -> Any:
     def array(_: object, value: Any) -> bool:
         return isinstance(value, list | tuple)
 
+    def counted(check: Callable[..., Any]) -> Callable[..., Iterator[Any]]:
+        def counting(*args: Any) -> Iterator[Any]:
+            step()
+            yield from check(*args) or ()
+
+        return counting
+
+    left_out = dict.fromkeys(("pattern", "patternProperties", "format", "uniqueItems"), ignored)
     kind = extend(
         base,
-        {"pattern": ignored, "patternProperties": ignored, "format": ignored},
+        {**{name: counted(check) for name, check in base.VALIDATORS.items()}, **left_out},
         type_checker=base.TYPE_CHECKER.redefine("array", array),
     )
     base.check_schema(schema)
-    from referencing import Registry
-
     return kind(dict(schema), registry=Registry())

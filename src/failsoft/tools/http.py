@@ -31,6 +31,7 @@ from failsoft.base.transport import HttpRequest, HttpResponse, Transport
 from failsoft.kernel.guard import Guard
 from failsoft.kernel.scope import current
 from failsoft.tools.arguments import ArgumentSchema
+from failsoft.tools.extras import require
 from failsoft.tools.http_answer import Reads, read_answer, status_error
 from failsoft.tools.http_request import BODY_METHODS, Parameter, Place, RequestShape, placeholders
 from failsoft.tools.registry import Alternate, Default, ToolContext, ToolSpec, seconds
@@ -81,6 +82,8 @@ class HttpTool:
         self._redirects = redirects
         self._reads = reads
         self._transport = transport
+        if transport is None:
+            require("failsoft.transports.aiohttp_transport", "all")
         self._sources = sources or Sources()
         for name in (*self._headers, *self._secrets):
             Parameter(name, "header")  # raises when it is none that a tool may set

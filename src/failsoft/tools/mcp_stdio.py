@@ -30,6 +30,8 @@ _SAID: Final = 16_384
 """Bytes kept of what a server writes to its standard error."""
 _JUNK: Final = 100
 """Lines on standard output that are no messages before the server is given up."""
+_RATE: Final = 2_000
+"""Messages in one second before the server is given up: each costs the loop time that others need."""
 _GRACE: Final = 0.5
 """Seconds that a server has to end by itself once its standard input is closed."""
 
@@ -114,9 +116,17 @@ async def connected(
     outgoing, outgoing_out = anyio.create_memory_object_stream[Any](0)
 
     async def read() -> None:
-        junk = 0
+        junk = count = 0
+        second = 0.0
+        loop = asyncio.get_running_loop()
         async with incoming_in:
             while True:
+                count += 1
+                if loop.time() - second >= 1.0:
+                    second, count = loop.time(), 0
+                elif count > _RATE:
+                    server.lose(f"it wrote more than {_RATE} messages in a second")
+                    return
                 try:
                     line = await stdout.readuntil(b"\n")
                 except asyncio.IncompleteReadError as error:

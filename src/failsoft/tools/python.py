@@ -198,7 +198,9 @@ class PythonTool(Generic[P, R]):
     async def _in_process(self, guard: Guard, ticket: Ticket, fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         isolation = self.spec.isolation
         assert isolation is not None
-        pool = guard.keep("processes", partial(_pool, isolation, self.spec.result_limit))
+        pool = guard.keep(
+            f"processes {isolation} {self.spec.result_limit}", partial(_pool, isolation, self.spec.result_limit)
+        )
         try:
             value = await pool.runner(guard, ticket, fn, args)
         except MalformedResult as error:

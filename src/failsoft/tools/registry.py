@@ -92,9 +92,9 @@ class Default:
 class Isolation:
     """A plain function runs in worker processes of its downstream, which are killed at the limit with all they started.
 
-    ``workers`` processes at most (those of the first tool that the downstream serves), started when needed and kept
-    warm; ``memory_limit`` is bytes of address space for each; ``allow_env`` names variables that workers get although
-    they look like secrets. See :class:`~failsoft.kernel.processes.ProcessPool`.
+    ``workers`` processes at most, started when needed and kept warm; the tools of one downstream share them when they
+    have the same settings. ``memory_limit`` is bytes of address space for each; ``allow_env`` names variables that
+    workers get although they look like secrets. See :class:`~failsoft.kernel.processes.ProcessPool`.
     """
 
     workers: int = 2

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from failsoft.base.errors import BadInput
+from failsoft.tools.extras import require
 from failsoft.tools.sql_functions import PERMITTED, TABLE_FUNCTIONS
 
 __all__ = ["QUERY_LIMIT", "Dialect", "ReadQuery", "SqlRules"]
@@ -64,6 +65,7 @@ class SqlRules:
     permitted: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
+        require("sqlglot", "tools")
         object.__setattr__(
             self, "permitted", PERMITTED["common"] | PERMITTED[self.dialect] | {name.lower() for name in self.functions}
         )

@@ -9,6 +9,7 @@ from typing import Any
 
 from failsoft.base.errors import DownstreamError, DownstreamRejected, DownstreamUnavailable
 from failsoft.kernel.guard import Guard
+from failsoft.tools.extras import require
 from failsoft.tools.registry import ToolContext
 from failsoft.tools.sql_check import Dialect
 from failsoft.tools.sql_rows import Rows, SqlBounds
@@ -59,6 +60,7 @@ class DuckdbDatabase:
     blocking = True
 
     def __init__(self, file: Path, *, bounds: SqlBounds, memory: str = "512MB", threads: int = 2) -> None:
+        require("duckdb", "analyst")
         self._file = file
         self._bounds = bounds
         self._memory = memory

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from failsoft.base.errors import DownstreamError, DownstreamRejected, DownstreamUnavailable, ToolFailed
 from failsoft.kernel.guard import Guard
+from failsoft.tools.extras import require
 from failsoft.tools.registry import ToolContext
 from failsoft.tools.secret_text import SecretText
 from failsoft.tools.sql_check import Dialect
@@ -49,6 +50,7 @@ class PostgresDatabase:
     blocking = False
 
     def __init__(self, address: SecretText, *, bounds: SqlBounds) -> None:
+        require("asyncpg", "postgres")
         self._address = address
         self._bounds = bounds
 
