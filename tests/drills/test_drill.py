@@ -30,7 +30,7 @@ SMALL = {
     "faulted": ["search", "prices"],
     "runs": [{"tasks": [{"use": "faulted"}, {"use": "other"}, {"use": "other", "needs": ["t0", "t1"]}]}],
     "settings": {"downstreams": {"each": {"preset": "data", "attempt_timeout": 0.2, "retries": 0}}},
-    "load": {"warmup": 2.0, "stages": [{"rate": 20, "for": 6.0}], "clients": {"budget": 2.0}},
+    "load": {"warmup": 2.0, "stages": [{"rate": 10, "for": 5.0}], "clients": {"budget": 2.0}},
     "faults": [{"on": "faulted", "toxic": "hang"}],
     "goals": [{"name": "errors", "value": "failsoft.error_rate", "at_most": 0}],
 }

@@ -55,13 +55,20 @@ class Sent:
 
 
 async def drive(
-    planned: Iterator[Arrival], send: Callable[[Arrival, float], Awaitable[None]], *, most: int, began: float
+    planned: Iterator[Arrival],
+    send: Callable[[Arrival, float], Awaitable[None]],
+    *,
+    most: int,
+    began: float,
+    now: Callable[[], float] | None = None,
 ) -> Sent:
     """Sends each request at its time, `began` being the loop time of 0, and waits until all are answered.
 
     ``send(arrival, due)`` is one client; what it raises is raised here at the end. At most `most` are under way.
+    `now` reads the time, by default the loop's (uvloop's stands still while callbacks run, and counts milliseconds).
     """
     loop = asyncio.get_running_loop()
+    now = now or loop.time
     sent = Sent([])
     under_way: set[asyncio.Task[None]] = set()
     failed: list[BaseException] = []
@@ -77,7 +84,7 @@ async def drive(
     try:
         for arrival in planned:
             due = began + arrival.at
-            wait = due - loop.time()
+            wait = due - now()
             if wait > 0:
                 await asyncio.sleep(wait)
             if failed:
@@ -86,7 +93,7 @@ async def drive(
                 sent.unsent += 1
                 continue
             if arrival.stage >= 0:
-                sent.lateness.append(loop.time() - due)
+                sent.lateness.append(max(0.0, now() - due))
             task = loop.create_task(one(arrival, due))
             under_way.add(task)
             task.add_done_callback(ended)

@@ -94,6 +94,7 @@ def selected(samples: Iterable[Sample], view: ViewSpec) -> list[Sample]:
             (view.after is None or one.at >= view.after)
             and (view.before is None or one.at < view.before)
             and (view.kind is None or one.kind == view.kind)
+            and (not view.kinds or one.kind in view.kinds)
             and (view.tenant is None or one.tenant == view.tenant)
             and (view.not_tenant is None or one.tenant != view.not_tenant)
             and (view.priority is None or one.priority == view.priority)

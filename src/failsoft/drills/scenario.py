@@ -152,13 +152,14 @@ class BaselineSpec(Section):
 
 
 class ViewSpec(Section):
-    """A part of the requests: by time since the end of the warm-up, by kind, tenant or priority, by whether they use
-    the faulted downstream.
+    """A part of the requests: by time since the end of the warm-up, by kind (or kinds), tenant or priority, by whether
+    they use the faulted downstream.
     """
 
     after: Seconds | None = None
     before: Seconds | None = None
     kind: str | None = None
+    kinds: tuple[str, ...] = ()
     tenant: str | None = None
     not_tenant: str | None = None
     priority: str | None = None
