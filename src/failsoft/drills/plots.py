@@ -6,6 +6,7 @@ import io
 from collections import Counter
 from typing import Any, Final
 
+from failsoft.base.errors import BadInput
 from failsoft.drills.running import Drilled
 from failsoft.drills.samples import Measured, quantile
 from failsoft.drills.verdict import fault_windows
@@ -18,7 +19,10 @@ _OUTCOMES: Final = {"complete": "#2a9d8f", "degraded": "#e9a53b", "error": "#9b2
 
 def drawn(drilled: Drilled) -> str:
     """One SVG with everything a person has to see, in about a minute."""
-    import matplotlib as mpl
+    try:
+        import matplotlib as mpl
+    except ImportError:
+        raise BadInput("plots need matplotlib: pip install 'failsoft[analyst]'", param="report") from None
 
     mpl.use("svg", force=True)
     from matplotlib import pyplot as plt
