@@ -266,7 +266,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="kept for likeness with the other benchmarks")
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--runs", type=int, default=50)
-    parser.add_argument("--seconds", type=float, default=150.0, help="no kill begins later than this")
+    parser.add_argument("--seconds", type=float, default=130.0, help="no kill begins later than this")
     parser.add_argument("--downstream", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.downstream:
