@@ -25,7 +25,7 @@ async def test_a_server_that_ends_hands_its_background_runs_on_and_lets_their_wa
         serving = asyncio.create_task(server.serve_until_stopped())
         await until(lambda: server.started)
         async with aiohttp.ClientSession() as client:
-            body = {"input": "hang", "background": True}
+            body = {"input": "hang", "background": True, "budget_ms": 1_200_000}
             async with client.post(f"{server.address}/v1/runs", json=body) as response:
                 assert response.status == 202
                 run_id = (await response.json())["run_id"]

@@ -93,7 +93,8 @@ def runs_router(app: App, readiness: Readiness) -> APIRouter:
     async def answered(request: Request, freed: Callable[[], None]) -> Response:
         """The response; `freed` is called when the caller's place is free again."""
         body = run_body(await read_body(request, settings.max_body))
-        budget = budget_of(body, request, maximum=app.settings.run.maximum_budget)
+        limits = app.settings.background if body.background else app.settings.run
+        budget = budget_of(body, request, maximum=limits.maximum_budget)
         key = idempotency_key(request)
         handle = app.start(
             RunRequest(
