@@ -242,8 +242,9 @@ def part_served() -> None:
 
 def part_http(rounds: int) -> dict[str, Any]:
     child = subprocess.Popen(
-        [sys.executable, __file__, "--part", "served"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+        [sys.executable, __file__, "--part", "served"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
     try:
         assert child.stdout is not None
         address = child.stdout.readline().strip().removeprefix("http://")
@@ -280,7 +281,7 @@ def part_http(rounds: int) -> dict[str, Any]:
 
 
 def part_start(rounds: int) -> dict[str, Any]:
-    command = [sys.executable, "-m", "failsoft", "serve", "--port", "0", "--json"]
+    command = [sys.executable, "-c", "from failsoft.cli import main; main()", "serve", "--port", "0", "--json"]
     starts, sizes, spent = [], [], []
     for _ in range(min(3, rounds) + 1):
         began = time.perf_counter()
