@@ -87,6 +87,7 @@ WRITES = [
     "\ufeffDROP TABLE t",
     "ＤＲＯＰ TABLE t",
     "SELECT 1 \\; DROP TABLE t",
+    "SELECT LATERAL EXISTS EXECUTE",
     "USE x",
 ]
 
@@ -196,6 +197,63 @@ def test_what_reads_passes(dialect, text):
     query = SqlRules(dialect).read(text)
     assert "--" not in query.sql.replace("'--'", "")
     assert "/*" not in query.sql
+
+
+OF_ITS_OWN = {
+    "postgres": [
+        "SELECT date_trunc('month', ts) m, count(*) FROM t GROUP BY 1",
+        "SELECT a::numeric(10,2), extract(year from ts) FROM t",
+        "SELECT array_agg(a ORDER BY b) FILTER (WHERE c) FROM t",
+        "SELECT DISTINCT ON (a) a, b FROM t ORDER BY a, b DESC",
+        "SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY a) FROM t",
+        "SELECT j->>'a', j#>>'{b,c}', j @> '{}' FROM t",
+        "SELECT * FROM generate_series(1,3) g(n) CROSS JOIN LATERAL (SELECT n*2) x",
+        "SELECT now() - interval '7 days', age(ts), to_char(ts,'YYYY') FROM t",
+        "SELECT a FROM t TABLESAMPLE BERNOULLI (10)",
+        "SELECT lag(a) OVER (ORDER BY b ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) FROM t",
+        "SELECT string_agg(a, ', '), coalesce(sum(b),0), nullif(c,'') FROM t",
+        "SELECT * FROM unnest(ARRAY[1,2]) WITH ORDINALITY u(x, i)",
+        "SELECT a ~ 'x', a ILIKE '%y%', a SIMILAR TO 'z' FROM t",
+        "SELECT jsonb_build_object('a', 1), row_to_json(t) FROM t",
+        "SELECT (SELECT max(x) FROM u WHERE u.id = t.id) FROM t",
+        "SELECT grouping(a), rollup FROM t GROUP BY ROLLUP (a)",
+        "SELECT * FROM a NATURAL JOIN b USING_x",
+        "SELECT ts AT TIME ZONE 'UTC' FROM t",
+        "SELECT 1 FETCH FIRST 3 ROWS ONLY",
+        "SELECT to_tsvector('english', a) @@ plainto_tsquery('b') FROM t",
+    ],
+    "duckdb": [
+        "SELECT date_trunc('month', ts), count(*) FROM t GROUP BY ALL",
+        "SELECT * EXCLUDE (a) REPLACE (b+1 AS b) FROM t",
+        "SELECT list_transform([1,2], x -> x+1), {'a':1}.a, [1,2][1]",
+        "SELECT * FROM t QUALIFY row_number() OVER (PARTITION BY a ORDER BY b)=1",
+        "SELECT arg_max(a,b), median(a), quantile_cont(a, 0.9) FROM t",
+        "SELECT strftime(ts, '%Y'), a // b, a ** 2 FROM t",
+        "FROM t SELECT a WHERE b > 1",
+        "SELECT unnest([1,2]), range(3)",
+        "SELECT * FROM t ASOF JOIN u ON t.a >= u.a",
+        "SELECT COLUMNS('a.*') FROM t",
+        "SELECT count(*) FILTER (a > 1), sum(a)::INT FROM t",
+        "SELECT * FROM (VALUES (1,'a')) v(x,y)",
+        "SELECT a FROM t USING SAMPLE 10",
+        "SELECT struct_pack(a := 1), map([1],[2])",
+    ],
+    "sqlite": [
+        "SELECT strftime('%Y', ts), count(*) FROM t GROUP BY 1",
+        "SELECT json_extract(j,'$.a'), j->>'b' FROM t",
+        "SELECT total(a), group_concat(b, ';') FROM t",
+        "SELECT * FROM json_each('[1]')",
+        "SELECT a GLOB 'x*', b LIKE 'y' ESCAPE '!', iif(a,1,2), date('now','-7 days') FROM t",
+        "SELECT max(a,b), substr(c,1,2), instr(c,'x'), a || b FROM t",
+        "SELECT round(avg(a),2), cast(b AS REAL) FROM t LIMIT 5 OFFSET 2",
+    ],
+}
+
+
+@pytest.mark.parametrize("dialect", ALL)
+def test_what_only_one_database_can_say_passes_there(dialect):
+    for text in OF_ITS_OWN[dialect]:
+        SqlRules(dialect).read(text)
 
 
 @pytest.mark.parametrize("dialect", ALL)

@@ -58,6 +58,13 @@ def kind(request):
 
 
 @pytest.fixture
+def postgres(addresses):
+    """A Postgres address for a user; the server is up."""
+    addresses("postgres")
+    return lambda user: addresses("postgres", user)
+
+
+@pytest.fixture
 def database(kind, addresses):
     return addresses(kind)
 
@@ -216,12 +223,14 @@ async def test_what_cannot_be_reached_is_unavailable(kind, tmp_path):
 async def test_sqlite_itself_refuses_what_the_parser_would_let_through(addresses):
     tool = sql_tool("ask", addresses("sqlite"), tables=["orders", "leak"])
     assert (await call(tool, query="SELECT count(*) FROM orders"))["rows"] == [[3]]
+    assert (await call(tool, query="SELECT value FROM json_each('[7]')"))["rows"] == [[7]]
     assert (await call(tool, query="SELECT token FROM leak"))["rows"] == [["s3cret"]]  # a view that is permitted
     database = tool._database
     for sql in (
         "SELECT token FROM secrets",
         "INSERT INTO orders VALUES (1, 'x', 1)",
         "DELETE FROM orders",
+        "SELECT sql FROM sqlite_master",
         "ATTACH ':memory:' AS x",
         "PRAGMA query_only = OFF",
         "SELECT load_extension('x')",
@@ -256,8 +265,8 @@ async def test_duckdb_itself_refuses_files_and_settings(addresses, tmp_path):
 
 
 @pytest.mark.xdist_group("postgres")
-async def test_postgres_itself_refuses_to_write(addresses):
-    tool = sql_tool("ask", addresses("postgres", user="owner"))
+async def test_postgres_itself_refuses_to_write(postgres):
+    tool = sql_tool("ask", postgres("owner"))
     kernel = Kernel()
     guard = kernel.guard("ask")
     for sql in (
@@ -272,8 +281,8 @@ async def test_postgres_itself_refuses_to_write(addresses):
 
 
 @pytest.mark.xdist_group("postgres")
-async def test_postgres_values_are_plain_and_connections_are_used_again(addresses):
-    tool = sql_tool("ask", addresses("postgres"))
+async def test_postgres_values_are_plain_and_connections_are_used_again(postgres):
+    tool = sql_tool("ask", postgres("reader"))
     kernel = Kernel()
     found = await call(
         tool,

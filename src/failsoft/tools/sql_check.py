@@ -67,7 +67,12 @@ class SqlRules:
     def __post_init__(self) -> None:
         require("sqlglot", "tools")
         object.__setattr__(
-            self, "permitted", PERMITTED["common"] | PERMITTED[self.dialect] | {name.lower() for name in self.functions}
+            self,
+            "permitted",
+            PERMITTED["common"]
+            | PERMITTED[self.dialect]
+            | TABLE_FUNCTIONS[self.dialect]
+            | {name.lower() for name in self.functions},
         )
         if self.tables is not None:
             object.__setattr__(self, "tables", frozenset(name.lower() for name in self.tables))
@@ -95,7 +100,11 @@ class SqlRules:
         logging.getLogger("sqlglot").addFilter(_say_nothing)  # once, however often it is added
         token = _reading.set(True)
         try:
-            return self._judged(sqlglot, exp, text, parameters, param)
+            query = self._judged(sqlglot, exp, text, parameters, param)
+            # What runs is what was written out anew: it has to mean the same once more, to whoever reads it.
+            if self._judged(sqlglot, exp, query.sql, parameters, param).sql != query.sql:
+                raise BadInput("the query can be read in two ways", param=param)
+            return query
         finally:
             _reading.reset(token)
 

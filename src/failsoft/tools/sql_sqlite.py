@@ -12,7 +12,7 @@ from failsoft.base.errors import BadInput, DownstreamError, DownstreamRejected, 
 from failsoft.kernel.guard import Guard
 from failsoft.tools.registry import ToolContext
 from failsoft.tools.sql_check import Dialect
-from failsoft.tools.sql_functions import SQLITE_FUNCTIONS
+from failsoft.tools.sql_functions import SQLITE_FUNCTIONS, TABLE_FUNCTIONS
 from failsoft.tools.sql_rows import Rows, SqlBounds
 
 __all__ = ["SqliteDatabase"]
@@ -35,7 +35,8 @@ class SqliteDatabase:
         self, file: Path, *, tables: frozenset[str] | None, functions: frozenset[str], bounds: SqlBounds
     ) -> None:
         self._file = file
-        self._tables = None if tables is None else {name.rpartition(".")[2].lower() for name in tables}
+        names = {name.rpartition(".")[2].lower() for name in tables or ()}
+        self._tables = None if tables is None else names | TABLE_FUNCTIONS["sqlite"]
         self._functions = SQLITE_FUNCTIONS | {name.lower() for name in functions}
         self._bounds = bounds
 
@@ -92,9 +93,11 @@ class SqliteDatabase:
                 if action in _ALLOWED:
                     if action != sqlite3.SQLITE_READ or self._tables is None or not one or inner is not None:
                         return sqlite3.SQLITE_OK
-                    if one.lower() in self._tables:
+                    if one.lower() in self._tables or (one == "sqlite_master" and two == "ROWID"):
                         return sqlite3.SQLITE_OK
                     refused.append(f"the table {one[:60]!r} is not permitted")
+                elif action == sqlite3.SQLITE_UPDATE and one == "sqlite_master":
+                    return sqlite3.SQLITE_OK  # how json_each declares itself; the file is open for reading only
                 elif action == sqlite3.SQLITE_FUNCTION:
                     if (two or "").lower() in self._functions:
                         return sqlite3.SQLITE_OK
