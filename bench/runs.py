@@ -9,6 +9,8 @@ threads counted, with the collector set as ``failsoft serve`` sets it; medians o
   events and answer included; with the store off, and with SQLite on until everything is written.
 * ``plan_1000_ratio``: a task of a 1 000-task plan against one of a 10-task plan, the worse of a chain and of
   independent tasks.
+* ``turn_us``: one turn of an agent's loop with a call of a no-op tool, over a model that replies at once, in a loop
+  of 50 turns; ``turn_200_ratio``: a turn of a 200-turn loop against one of a 10-turn loop, each without its run's cost.
 * ``bytes_per_waiting_run``: 10 000 runs wait on one slow downstream with 10 000 permits: what the process grew by, for
   each.
 * ``healthy_p99_ratio``: a healthy tool's p99 while they wait, over its p99 in the idle app; the median of rounds.
@@ -147,6 +149,47 @@ def part_ratio(rounds: int) -> dict[str, Any]:
         large = asyncio.run(cpu_per_task(app_of(1000, shape), 1000, 1, rounds))
         ratios[f"plan_1000_ratio_{shape}"] = large / small
     return {"plan_1000_ratio": max(ratios.values()), **ratios}
+
+
+def part_turn(rounds: int) -> dict[str, Any]:
+    from failsoft.app import App
+    from failsoft.base.messages import ToolCall
+    from failsoft.config import Settings
+    from failsoft.runs.agents import Agent
+    from failsoft.runs.loop import Loop
+    from failsoft.runs.loop_model import Reply
+    from failsoft.runs.turns import LoopLimits
+    from failsoft.tools.python import tool
+
+    @tool
+    async def noop(n: int) -> None:
+        """Does nothing."""
+
+    class Model:
+        """Calls the tool in each turn of a loop but the last."""
+
+        name = "at once"
+
+        def __init__(self, turns: int) -> None:
+            self.turns = turns
+            self.asked = 0
+
+        async def reply(self, request: Any) -> Reply:
+            self.asked += 1
+            if self.asked % self.turns == 0:
+                return Reply("done")
+            return Reply("", (ToolCall(f"c{self.asked}", "noop", f'{{"n": {self.asked}}}'),), "tool_calls")
+
+    def cost(turns: int) -> float:
+        limits = LoopLimits(turns=turns + 1, calls=turns + 1, window=10**9)
+        agent = Agent("noop", "Does nothing.", [noop], loop=Loop(Model(turns), limits=limits), budget=60)
+        return asyncio.run(
+            cpu_per_task(App(Settings(agent="noop"), agents=[agent], store="off"), 1, 500 // turns, rounds)
+        )
+
+    one, ten, fifty, many = cost(1), cost(10), cost(50), cost(200)
+    turn = (fifty - one) / 49
+    return {"turn_us": turn * 1e6, "turn_200_ratio": ((many - one) / 199) / ((ten - one) / 9)}
 
 
 def part_waiting(rounds: int, runs: int = 10_000) -> dict[str, Any]:
@@ -354,6 +397,7 @@ def install(name: str) -> None:
 IN_CHILDREN: dict[str, Callable[[int], dict[str, Any]]] = {
     "task": part_task,
     "ratio": part_ratio,
+    "turn": part_turn,
     "waiting": part_waiting,
 }
 OUTSIDE: dict[str, Callable[[int], dict[str, Any]]] = {"http": part_http, "start": part_start}

@@ -103,6 +103,15 @@ async def test_a_store_that_hangs_costs_a_session_its_memory_and_not_its_answer(
     assert len(heard[1].history) == 2  # memory knows it
 
 
+async def test_an_answer_without_what_was_said_before_says_so():
+    heard: list[PlanRequest] = []
+    async with listening(heard, store=Hanging()) as world:
+        result = await world.ask("two", session_id="of another process", budget=1.0)
+    assert result.status is RunState.DEGRADED
+    assert [(one.title, one.reason) for one in result.shortfalls] == [("What was said before", "memory_lost")]
+    assert "What was said before" in (result.answer or "")
+
+
 # --- background ----------------------------------------------------------------------------------------------------
 
 

@@ -172,6 +172,8 @@ class _LoopRun:
         self._children: dict[str, _LoopRun] = {}
         self._ids: set[str] = set()
         self._costs: list[float] = []
+        self._cost = 0.0
+        self._specs: dict[str, TaskSpec] = {}
         self.waits_for: list[Prepared] = []
         """Calls that wait for a person."""
 
@@ -279,10 +281,15 @@ class _LoopRun:
         """What the model is given: as much of the conversation as fits, and the platform's note behind it."""
         talk = self._talk.messages
         costs = self._costs
-        costs.extend(self._runner.tokens.raw_messages([one]) for one in talk[len(costs) :])
-        known = {id(message): cost for message, cost in zip(talk, costs, strict=True)}
+        for one in talk[len(costs) :]:
+            cost = self._runner.tokens.raw_messages([one])
+            costs.append(cost)
+            self._cost += cost
         limit = self._loop.limits.window
-        messages = window(talk, limit, lambda one: known[id(one)], keep=(self._talk.question,))
+        messages: Sequence[dict[str, Any]] = talk
+        if self._cost > limit:
+            known = {id(message): cost for message, cost in zip(talk, costs, strict=True)}
+            messages = window(talk, limit, lambda one: known[id(one)], keep=(self._talk.question,))
         if not note:
             return messages
         last = messages[-1]
@@ -412,8 +419,11 @@ class _LoopRun:
         name, frame, parts = one.call.name, self._frame, self._runner.parts
         spec = self._agent.tools.get(name).spec
         number = self._number(one, one.chosen.key)
-        digest = hashlib.blake2b(one.chosen.key.encode(), digest_size=6).hexdigest()
-        task = f"{frame.task}.{digest}.{number}"  # the same when the loop is gone through again: it makes the key
+        if spec.kind == "query" and spec.approval is False:
+            task = f"{frame.task}.{name}"
+        else:  # the same when the loop is gone through again: the key is made of it, and approvals are found by it
+            digest = hashlib.blake2b(one.chosen.key.encode(), digest_size=6).hexdigest()
+            task = f"{frame.task}.{digest}.{number}"
         until = self._turns.deadline - self._turns.reserve
         if not spec.alternates:
             guard = parts.kernel.guard(spec.downstream)
@@ -421,7 +431,9 @@ class _LoopRun:
             if limit is not None:
                 until = min(until, self._clock() + limit + parts.limits.patience)
         inner = TaskFrame(frame.run, frame.tenant, task, until, frame.report)
-        asked = TaskSpec.model_construct(id=task, tool=name, arguments=one.arguments, title=name)
+        asked = self._specs.get(name)
+        if asked is None:  # runners know the call by its frame and arguments; this says only what it is
+            asked = self._specs[name] = TaskSpec.model_construct(id=frame.task, tool=name, title=name)
         tried: tuple[RungTried, ...] = ()
         try:
             ladder = self._served.ladder(asked, one.arguments, inner)

@@ -27,6 +27,7 @@ __all__ = [
     "Parts",
     "Shortfall",
     "build",
+    "forgotten",
     "generic_answer",
     "prepared",
     "shortfalls",
@@ -208,6 +209,12 @@ def shortfalls(
             )
         )
     return tuple(found)
+
+
+def forgotten(language: Language) -> Shortfall:
+    """What to say of an answer that was made without what was said before in its session."""
+    title = "此前的对话" if language == "zh" else "What was said before"
+    return Shortfall("", title, "missing", "memory_lost", sentence(title, "missing", "memory_lost", None, language))
 
 
 def prepared(age: float, language: Language, *, now: float) -> Shortfall:

@@ -14,6 +14,8 @@ from failsoft.runs.crew import within
 from failsoft.runs.limits import RunParts
 from failsoft.runs.plan import Plan, check_plan
 from failsoft.runs.planner import PlanContext, PlanFailure, PlanRequest
+from failsoft.runs.progress import History
+from failsoft.runs.split import tails
 
 __all__ = ["make_plan"]
 
@@ -35,6 +37,8 @@ async def make_plan(
     loop = asyncio.get_running_loop()
     errors: list[FailsoftError] = []
     refused: list[PlanFailure] = []
+    spare: tuple[Plan, str] | None = None
+    last = agent.planners[-1]
     unavailable = _unavailable(agent, parts)
     tools = agent.tools.without(unavailable) if unavailable else agent.tools
     for planner in agent.planners:
@@ -63,7 +67,11 @@ async def make_plan(
             if not isinstance(made, Plan):
                 raise PlanRefused(f"planner {planner.name!r} made no plan but {type(made).__name__}")
             # Withdrawn tools stay known: a plan that uses one all the same meets an open breaker, and its ladder.
-            return check_plan(made, agent.tools, agent.limits), planner.name
+            plan = check_plan(made, agent.tools, agent.limits)
+            if planner is last or (missing := _unaffordable(plan, parts.history, cut - loop.time())) is None:
+                return plan, planner.name
+            spare = spare or (plan, planner.name)
+            raise PlanRefused(missing, details={"reason": "unaffordable"})
         except Exception as error:  # noqa: BLE001 - whatever a planner raises, the next one is asked
             mapped = as_error(error)
             failure = PlanFailure(planner.name, mapped.code, mapped.message, mapped.details.get("reason"))
@@ -72,11 +80,22 @@ async def make_plan(
             refuse(failure)
             if isinstance(mapped, BadInput):
                 break  # the question itself is wrong: no other planner is to guess around that
+    if spare is not None:  # a part of it is better than nothing
+        return spare
     raise _no_plan(errors, refused)
 
 
 def _left(loop: asyncio.AbstractEventLoop, until: float) -> float:
     return max(0.0, until - loop.time())
+
+
+def _unaffordable(plan: Plan, history: History, left: float) -> str | None:
+    """Why a plan does not fit, when what its essential tasks usually take one after another is more than is `left`."""
+    shape = plan.shape
+    usual = [history.median(f"{task.kind}:{task.tool}") for task in plan.tasks]
+    essential = [task.essential for task in plan.tasks]
+    needed = max((tail for tail, one in zip(tails(shape, usual, essential), essential, strict=True) if one), default=0)
+    return None if needed <= left else f"the plan usually needs {needed:.3g} s, {max(left, 0.0):.3g} s are left"
 
 
 def _unavailable(agent: Agent, parts: RunParts) -> tuple[str, ...]:

@@ -60,6 +60,7 @@ REASONS: Final[dict[str, tuple[str, str]]] = {
     "approval_needed": ("a person would have had to approve it", "需要人工批准"),
     "outcome_unknown": ("it may have happened before", "它可能已经执行过"),
     "lease_lost": ("this process had to leave it to others", "本进程须将其交给其他进程"),
+    "memory_lost": ("it could not be read in time", "没有及时读取到"),
     "store_error": ("it could not be written down first", "无法事先记录"),
     "truncated": ("it was cut short", "被截断"),
     "internal_error": ("of a defect of ours", "内部错误"),

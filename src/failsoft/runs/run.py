@@ -28,7 +28,7 @@ from failsoft.base.events import Event
 from failsoft.kernel.breaker import Admission
 from failsoft.kernel.classify import as_error
 from failsoft.runs.agents import Agent
-from failsoft.runs.answer import Answer, Parts, build, prepared, shortfalls
+from failsoft.runs.answer import Answer, Parts, build, forgotten, prepared, shortfalls
 from failsoft.runs.claim import claim
 from failsoft.runs.crew import within
 from failsoft.runs.gate import ApprovalNeeded, Gate
@@ -104,6 +104,7 @@ class Run:
         self._tried: set[str] = set()
         self._in_lane = False
         self._agents: TaskRunner | None = None
+        self._forgot = False
         self.gate: Gate | None = None
         if self.background or needs_gate(agent.tools) or hands_on(agent) or parts.doubts.after:
             self.gate = Gate(
@@ -380,6 +381,7 @@ class Run:
                 )
             except Exception as error:  # noqa: BLE001 - whatever a store raises costs no run its answer
                 self.fail_part("session", error)
+                self._forgot = not parts.sessions.recent(tenant, session)
         said = messages_of(map(turn_of, stored), parts.sessions.recent(tenant, session))
         self._ask = replace(self._ask, history=said)
 
@@ -589,6 +591,8 @@ class Run:
         start = self._loop.time()
         outcomes = self.scheduler.outcomes
         fell_short = shortfalls(self.plan, outcomes, self._ask.language, now=self._parts.sources.wall())
+        if self._forgot:
+            fell_short = (*fell_short, forgotten(self._ask.language))
         parts = Parts(self._ask, self.plan, outcomes, fell_short, max(0.0, self.deadline - start))
         answer, parts, broken = build(parts, self.agent.answer)
         took = self._loop.time() - start
