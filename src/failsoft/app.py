@@ -168,7 +168,7 @@ class App:
         self.bus.add(self.metrics.hear)
         self.gateway: Gateway | None = self._made_gateway()
         """The model gateway, when models are configured."""
-        self.golden = golden
+        self.golden = golden if golden is not None else _golden_of(self.settings)
         """Prepared answers, served first while models fail as a whole."""
         self.models_failing: Callable[[], bool] = self._models_failing
         """Whether they do: the gateway's judgement, unless replaced before the start."""
@@ -694,6 +694,15 @@ def _equipped(agents: Iterable[Agent], settings: Settings) -> list[Agent]:
             except BadInput as error:
                 raise ConfigError(f"tools: agent {name!r}: {error.message}", param="tools") from None
     return list(known.values())
+
+
+def _golden_of(settings: Settings) -> GoldenAnswers | None:
+    """The prepared answers that the settings name; raises :class:`ConfigError` naming the place that is wrong."""
+    if settings.golden is None:
+        return None
+    from failsoft.runs.golden import GoldenAnswers
+
+    return GoldenAnswers.load(settings.golden)
 
 
 def limits_of(settings: Settings) -> RunLimits:

@@ -5,7 +5,9 @@ from datetime import UTC, datetime
 import pytest
 from tests.agents.worlds import Script, app
 
+from failsoft.app import App
 from failsoft.base.errors import ConfigError, DownstreamUnavailable
+from failsoft.config import load_settings
 from failsoft.runs.golden import Golden, GoldenAnswers
 
 DAY = 86_400.0
@@ -121,3 +123,14 @@ async def test_while_models_fail_as_a_whole_prepared_answers_come_first():
     assert result.planner == "golden"
     assert other.shortfalls[0].reason == "downstream_unavailable"
     assert len(model.asked) == 2
+
+
+def test_the_settings_name_the_file(tmp_path):
+    (tmp_path / "golden.yaml").write_text(FILE)
+    (tmp_path / "failsoft.yaml").write_text("golden: golden.yaml")
+    made = App(load_settings(tmp_path / "failsoft.yaml", environ={}), store="off")
+    assert made.golden is not None
+    assert len(made.golden) == 1
+    (tmp_path / "golden.yaml").write_text("answers: 3")
+    with pytest.raises(ConfigError, match="list of `answers`"):
+        App(load_settings(tmp_path / "failsoft.yaml", environ={}), store="off")

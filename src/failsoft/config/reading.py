@@ -200,6 +200,8 @@ class _Reading:
             more = f" (and {len(self.errors) - 1} more)" if len(self.errors) > 1 else ""
             raise ConfigError(self.errors[0] + more, param="config", details={"errors": list(self.errors)})
         update: dict[str, Any] = {"data": tuple(base / path for path in settings.data)}
+        if settings.golden is not None:
+            update["golden"] = base / settings.golden
         if settings.store.path is not None:
             update["store"] = settings.store.model_copy(update={"path": base / settings.store.path})
         return settings.model_copy(update=update)

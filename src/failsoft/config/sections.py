@@ -191,6 +191,10 @@ class Settings(Section):
         (), "CSV or Parquet files that the analyst answers from; relative to the file. None: the flights of 2013.",
         scope="process",
     )  # fmt: skip
+    golden: Path | None = key(
+        None, "A YAML file of prepared answers, given first while models fail as a whole; relative to this file.",
+        scope="process",
+    )  # fmt: skip
     cache_dir: Path | None = key(
         None,
         "Where loaded data is kept. Default: `failsoft` in `XDG_CACHE_HOME`, else in `~/.cache`.",
