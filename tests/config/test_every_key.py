@@ -343,6 +343,7 @@ SEEN |= {
 SHOWN = {
     "approvals.webhook": "config/test_durability.py",
     "approvals.webhook_secret": "config/test_durability.py",
+    "golden": "agents/test_golden.py",
     "load": "cli/test_check.py",
     "redaction.names": "config/test_durability.py",
     "redaction.patterns": "config/test_durability.py",

@@ -178,5 +178,5 @@ def test_one_key_is_one_ticket_for_two_desks_over_a_file(tmp_path):
 
 
 def test_the_agent_is_loaded_from_the_environment(monkeypatch, tmp_path):
-    monkeypatch.setenv("FAILSOFT_TICKETS", str(tmp_path / "t.json"))
+    monkeypatch.setenv("TICKETS_FILE", str(tmp_path / "t.json"))
     assert tickets().name == NAME

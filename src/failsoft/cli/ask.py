@@ -7,7 +7,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from failsoft.drills.toxics import Toxic
 from failsoft.examples.analyst.agent import NAME, analyst_app, loaded_sources
 from failsoft.examples.analyst.sources import Sources, cache_folder
 from failsoft.examples.analyst.toolset import DOWNSTREAMS
+from failsoft.runs.handle import RunHandle
 from failsoft.runs.result import RunRequest, RunResult, readable
 from failsoft.runs.state import RunState
 from failsoft.stores.protocols import RunStore
@@ -48,28 +49,35 @@ class Asked:
     out: Path | None
     as_json: bool
     config: Path | None
+    load: list[str] | None = None
 
 
 def run(asked: Asked) -> int:
     """Answers the question; gives the exit code. Bad input is raised, before anything has been loaded or written."""
-    settings = settings_of(asked.config, data=asked.data, planner=asked.planner)
+    settings = settings_of(asked.config, data=asked.data, planner=asked.planner, flags={"load": asked.load or None})
     budget = _budget(asked.budget, settings)
     faults = [parse_fault(text) for text in asked.fault or ()]
     _check_question(asked.question, settings)
-    if asked.agent not in (None, NAME):
+    if not asked.load and asked.agent not in (None, NAME):
         from failsoft.base.errors import UnknownAgent
 
         raise UnknownAgent(f"--agent: there is no agent {asked.agent!r}; there are: {NAME}", param="agent")
     if asked.out is not None and asked.out.exists() and not asked.out.is_dir():
         raise BadInput(f"--out: {asked.out} is not a folder", param="out")
     screen = Screen(Console(highlight=False), quiet=asked.as_json)
-    with ready(settings, screen, question=asked.question) as prepared:
+    request = RunRequest(asked.question, asked.agent, budget_ms=budget)
+    if asked.load:
+        from failsoft.cli.asking_loaded import ask_loaded
 
-        async def answer() -> RunResult:
-            async with prepared.app(faults) as app:
-                return await asked_once(app, RunRequest(asked.question, asked.agent, budget_ms=budget), screen)
+        result = ask_loaded(settings, request, screen, faults)
+    else:
+        with ready(settings, screen, question=asked.question) as prepared:
 
-        result = asyncio.run(answer())
+            async def answer() -> RunResult:
+                async with prepared.app(faults) as app:
+                    return await asked_once(app, request, screen)
+
+            result = asyncio.run(answer())
     files = write_files(result, asked.out)
     if result.status is RunState.FAILED and result.error is not None and isinstance(result.error, BadInput):
         return told(result.error.message, as_json=asked.as_json, body=result.error.to_dict())
@@ -157,14 +165,21 @@ def exit_code(result: RunResult) -> int:
     return BAD_INPUT if result.error is not None and 400 <= result.error.status < 499 else FAILED
 
 
-async def asked_once(app: App, request: RunRequest, screen: Screen) -> RunResult:
-    """One run, shown; Ctrl-C and SIGTERM cancel it, a second one ends the process."""
+async def asked_once(
+    app: App,
+    request: RunRequest,
+    screen: Screen,
+    end: Callable[[RunHandle], Awaitable[RunResult]] | None = None,
+) -> RunResult:
+    """One run, shown; Ctrl-C and SIGTERM cancel it, a second one ends the process. `end` waits for its end, if given,
+    without a bar that moves: it may ask something.
+    """
     remove = app.bus.add(screen.on_event)
     try:
-        with screen.running(None):
+        with screen.running(None) if end is None else contextlib.nullcontext():
             handle = app.start(request)
             with _on_signals(handle.cancel):
-                return await handle.result()
+                return await (handle.result() if end is None else end(handle))
     finally:
         remove()
 

@@ -106,6 +106,10 @@ def ask(
     planner: Annotated[
         str | None, typer.Option(metavar="rules|model|auto", help="Who makes the plan. Default: `run.planner`.")
     ] = None,
+    load: Annotated[
+        list[str] | None,
+        typer.Option(metavar="MODULE:NAME", help="Agents of your own, instead of the analyst."),
+    ] = None,
     fault: Fault = None,
     out: Out = None,
     json_: Json = False,
@@ -119,13 +123,14 @@ def ask(
       failsoft ask --data sales.csv "Compare Q3 revenue per region with Q2 and mark unusual changes"
       failsoft ask --json --budget 800ms "flights per month" | jq .status
       failsoft ask --fault warehouse=hang "flights per month"
+      failsoft ask --load failsoft.examples.tickets.agent:tickets "Open a ticket: the printer is broken"
 
     \b
     Exit codes: 0 answered (also when degraded), 1 failed, 2 bad input, 130 Ctrl-C.
     """  # noqa: D301 - \b keeps the lines as they are
     from failsoft.cli.ask import Asked, run
 
-    raise typer.Exit(run(Asked(question, agent, data, budget, planner, fault, out, json_, config)))
+    raise typer.Exit(run(Asked(question, agent, data, budget, planner, fault, out, json_, config, load)))
 
 
 @app.command()

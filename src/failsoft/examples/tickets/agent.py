@@ -5,7 +5,7 @@
     failsoft serve --load failsoft.examples.tickets.agent:tickets
 
 By rules alone it understands "Open a ticket: the printer is broken (high)" and "Find tickets about the printer". With a
-model (an alias of the gateway called ``assistant``, or ``FAILSOFT_TICKETS_MODEL``) it is a loop, too, for whatever the
+model (an alias of the gateway called ``assistant``, or ``TICKETS_MODEL``) it is a loop, too, for whatever the
 rules do not understand.
 """
 
@@ -96,9 +96,9 @@ def make_tickets(desk: TicketDesk, model: str | LoopModel | None = None) -> Agen
 
 
 def tickets() -> Agent:
-    """The agent over the file that ``FAILSOFT_TICKETS`` names, else ``tickets.json`` here."""
-    path = Path(os.environ.get("FAILSOFT_TICKETS", "tickets.json"))
-    return make_tickets(TicketDesk(path), os.environ.get("FAILSOFT_TICKETS_MODEL") or None)
+    """The agent over the file that ``TICKETS_FILE`` names, else ``tickets.json`` here."""
+    path = Path(os.environ.get("TICKETS_FILE", "tickets.json"))
+    return make_tickets(TicketDesk(path), os.environ.get("TICKETS_MODEL") or None)
 
 
 def _plan(request: PlanRequest) -> Plan | None:
