@@ -45,8 +45,8 @@ WHOLE = (
     K + "traps.py",
 )
 TOGETHER = (
-    P + "small_model.py::test_every_order_and_end_does_what_the_model_says[1 permit, 2 wait-closed]",
-    P + "small_model.py::test_every_order_and_end_does_what_the_model_says[2 permits, 2 wait-due for a probe]",
+    P + "small_model.py::test_every_order_and_end_does_what_the_model_says[True-1 permit, 2 wait]",
+    P + "small_model.py::test_every_order_and_end_does_what_the_model_says[True-2 permits, 2 wait]",
     P + "interleavings.py::test_every_invariant_holds[0]",
     P + "interleavings.py::test_every_invariant_holds[1]",
 )
