@@ -1,6 +1,9 @@
 """Guarded streams: limits on the first content, on pauses and on the whole; one commit; a ticket to the end."""
 
 import asyncio
+import contextlib
+import gc
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -18,6 +21,7 @@ from failsoft.base.errors import (
 )
 from failsoft.kernel.breaker import BreakerPolicy
 from failsoft.kernel.bulkhead import BulkheadPolicy
+from failsoft.kernel.classify import Counts, Verdict
 from failsoft.kernel.deadline import deadline_scope
 from failsoft.kernel.guard import Guard, guard
 from failsoft.kernel.policy import Policy
@@ -86,6 +90,51 @@ async def test_a_first_item_that_does_not_come_is_retried_before_anything_was_de
     assert tries == [0.0, 2.5]
     assert g.statistics().timed_out == 1
     assert held(g) == (0, 0, 0)
+
+
+async def test_its_own_classifier_reads_its_limits_too():
+    g = guard("d", POLICY)
+    source = Source(60.0)
+
+    def elsewhere(value, error):
+        return Verdict(Counts.TIMEOUT, retry=False, error=error) if isinstance(error, FirstItemTimeout) else None
+
+    began = asyncio.get_running_loop().time()
+    with pytest.raises(FirstItemTimeout):
+        async with g.stream(source, first_item=2.0, classify=elsewhere):
+            pass
+    assert (source.opened, asyncio.get_running_loop().time() - began) == (1, 2.0)
+    assert held(g) == (0, 0, 0)
+
+
+async def test_a_stream_that_failed_is_freed_without_the_collector():
+    g = guard("d", replace(POLICY, retry=RetryPolicy(queries=0)))
+
+    async def failed():
+        payload = Payload()
+        alive.add(payload)
+
+        async def source():
+            yield payload
+            raise StreamCut("cut")
+
+        with contextlib.suppress(StreamCut):
+            async with g.stream(source) as items:
+                async for _ in items:
+                    pass
+
+    alive = weakref.WeakSet()
+    gc.collect()
+    gc.disable()
+    try:
+        await failed()
+        assert len(alive) == 0
+    finally:
+        gc.enable()
+
+
+class Payload:
+    """Something that can be watched."""
 
 
 async def test_a_role_only_chunk_is_no_first_content():

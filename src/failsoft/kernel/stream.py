@@ -29,7 +29,7 @@ from failsoft.base.errors import (
 )
 from failsoft.base.outcomes import Kind
 from failsoft.kernel.callee import own_cancel
-from failsoft.kernel.classify import Classifier, Counts, classify
+from failsoft.kernel.classify import Classifier, Counts, Verdict, classify
 from failsoft.kernel.deadline import NOT_FIRED, Alarm, deadline_scope
 from failsoft.kernel.scope import current
 from failsoft.kernel.ticket import Ticket
@@ -91,11 +91,12 @@ class _Pause(Alarm):
         self.when = math.inf
         self.task = None
         self.fired = NOT_FIRED
-        self.stream = stream
+        self.stream: GuardedStream[Any] | None = stream
+        """None when it has ended, or the two would hold each other."""
 
     def fire(self, how: int) -> None:
         stream = self.stream
-        if not stream.waiting:
+        if stream is None or not stream.waiting:
             self.task = None  # the consumer is at work: the next wait arms it again
             return
         due = stream.due()
@@ -215,7 +216,11 @@ class GuardedStream(Generic[T]):
                 now = guard.now()
                 pause = guard.pause(verdict, self._kind, self.attempts, first_by - now, waited, now)
                 if pause is None:
-                    raise failure from (failure.__cause__ if failure is error else error)
+                    try:
+                        raise failure from (failure.__cause__ if failure is error else error)
+                    finally:
+                        del failure, verdict  # their traceback holds this frame
+                del failure, verdict
                 await asyncio.sleep(pause)
                 waited = pause
             else:
@@ -249,10 +254,14 @@ class GuardedStream(Generic[T]):
             await self._close()
             raise
         except BaseException as error:
-            failure, _ = await self._fail(error)
+            failure = (await self._fail(error))[0]
             if failure is error:
+                del failure
                 raise
-            raise failure from error
+            try:
+                raise failure from error
+            finally:
+                del failure  # its traceback holds this frame
         self.items += 1
         return item
 
@@ -325,7 +334,7 @@ class GuardedStream(Generic[T]):
 
     # --- ends ------------------------------------------------------------------------------------------------------
 
-    async def _fail(self, error: BaseException) -> tuple[BaseException, Any]:
+    async def _fail(self, error: BaseException) -> tuple[BaseException, Verdict]:
         """Settles a failed attempt and says what to raise; cancellations from outside are raised here."""
         guard = self._guard
         ticket = self._ticket
@@ -346,18 +355,23 @@ class GuardedStream(Generic[T]):
             own = which in ("first_item", "idle", "total") and which not in self._limits.lent and not alarm.stalled
             self._settle(Counts.TIMEOUT if own else Counts.NEUTRAL, made.code, cut=own and not self.committed)
             await self._close()
-            return made, classify(None, made)
+            return made, self._read(made)
         if isinstance(error, CancelledError):
             error = own_cancel(error)
-        verdict = (self._reader(None, error) if self._reader is not None else None) or classify(None, error)
+        verdict = self._read(error)
         self._settle(verdict.counts, None if verdict.error is None else verdict.error.code)
         await self._close()
         return error, verdict
+
+    def _read(self, error: BaseException) -> Verdict:
+        """What the stream's own classifier says of an error, else the kernel's."""
+        return (self._reader(None, error) if self._reader is not None else None) or classify(None, error)
 
     def _settle(self, counts: str, code: str | None, *, cut: bool = False) -> None:
         ticket, self._ticket = self._ticket, None
         assert ticket is not None
         self._guard.heap.disarm(self._alarm)
+        self._alarm.stream = None
         first = self.first_item_at
         seconds = (first if first is not None else self.now()) - ticket.since
         self._guard.settle_stream(ticket, counts, seconds, size=self._size, cut=cut, code=code)
