@@ -313,6 +313,7 @@ class GuardedStream(Generic[T]):
         self.committed = True
         self.first_item_at = self.now()
         self._guard.heap.disarm(self._alarm)  # it stands for the first item's limit, which may be far off
+        self._alarm.stream = None  # the heap forgets the alarm only then
         self._alarm = _Pause(self)
 
     async def _started(self) -> AsyncIterator[T]:
