@@ -130,7 +130,7 @@ def agent(name, tools, *tasks):
     return Agent(name, tools=tools, planners=[StaticPlanner(Plan(tasks=tasks))], breaker=None)
 
 
-async def ask(app, name, budget=3.0):
+async def ask(app, name, budget=6.0):
     began = time.monotonic()
     result = await app.ask("?", agent=name, budget=budget)
     return result, time.monotonic() - began
@@ -172,7 +172,7 @@ async def test_whatever_tools_do_they_are_bounded_and_named_and_others_are_serve
         watching = asyncio.create_task(latencies(app, done))
         for one, (text, _) in hostile.items():
             result, seconds = await ask(app, one.spec.name)
-            assert seconds < 4.5, one
+            assert seconds < 9, one
             assert str(result.status) in ("failed", "degraded"), one
             said = why(result)
             assert any(part in said for part in text.split("|")), (one, said)
@@ -188,7 +188,7 @@ async def test_whatever_tools_do_they_are_bounded_and_named_and_others_are_serve
         done.set()
         seen = await watching
         assert len(seen) > 50
-        assert seen[len(seen) * 9 // 10] < 0.25  # on a machine that is busy with a gigabyte of output
+        assert seen[len(seen) * 9 // 10] < 0.5  # on a machine that is busy with a gigabyte of output
     assert await asyncio.to_thread(running, tmp_path / "pids") == []
 
 

@@ -192,7 +192,7 @@ async def test_a_chatty_server_works_and_secrets_stay_out(tmp_path, monkeypatch)
         ("half", "lost in mid-call"),
         ("garbage", "lost in mid-call"),
         ("flood", "lost in mid-call"),
-        ("spam", "lost in mid-call: it wrote more than 2000 messages in a second"),
+        ("spam", "lost in mid-call: it wrote more than 200 messages a second"),
     ],
 )
 async def test_lost_in_mid_call_fails_at_once_and_the_next_call_is_served(tmp_path, name, why):
@@ -204,7 +204,7 @@ async def test_lost_in_mid_call_fails_at_once_and_the_next_call_is_served(tmp_pa
             await one.call(f"stub_{name}")
         for other in await asyncio.gather(*others, return_exceptions=True):
             assert isinstance(other, DownstreamUnavailable)
-        assert time.monotonic() - began < 8  # the limit is 30
+        assert time.monotonic() - began < 15  # the limit is 30
         assert "stub_echo" in one.registry  # it is still known what there was
         await until(lambda: one.server.status().state == "ready")
         assert await one.call("stub_echo", text="again") == "again"

@@ -387,7 +387,7 @@ class McpServer:
 
     async def ask(self, tool: str, spec: ToolSpec, arguments: Mapping[str, Any], context: ToolContext) -> Any:
         """One attempt at a call. Lets go of it at once when cancelled, and tells the server so."""
-        client, lost = self._client, self._lost
+        client, lost, process = self._client, self._lost, self._process
         if client is None or lost is None:
             status = self.status()
             raise DownstreamUnavailable(
@@ -420,22 +420,22 @@ class McpServer:
             if not call.done():
                 call.cancel()  # the SDK then tells the server; that may take a moment, for which nobody waits
         if not call.done():
-            raise self._lost_in_mid_call()
+            raise self._lost_in_mid_call(process)
         try:
             result = call.result()
         except asyncio.CancelledError:
-            raise self._lost_in_mid_call() from None
+            raise self._lost_in_mid_call(process) from None
         except Exception as error:  # noqa: BLE001 - read for what it is
             mapped = read_error(error, spec, self._why_lost(error))
             if isinstance(mapped, DownstreamUnavailable):
                 self._suspect.set()
-                if self._process is None or self._process.lost.is_set():
-                    raise self._lost_in_mid_call(mapped.message) from None
+                if process is None or process.lost.is_set():
+                    raise self._lost_in_mid_call(process, mapped.message) from None
             raise mapped from None
         return await checked_result(read_result(result, spec), spec)
 
-    def _lost_in_mid_call(self, why: str = "") -> DownstreamUnavailable:
-        why = self._process.why if self._process is not None and self._process.why else why or self._why
+    def _lost_in_mid_call(self, process: Any, why: str = "") -> DownstreamUnavailable:
+        why = process.why if process is not None and process.why else why or self._why
         text = f"MCP server {self.name!r} was lost in mid-call" + (f": {why}" if why else "")
         return DownstreamUnavailable(text, downstream=self.downstream)
 

@@ -30,8 +30,11 @@ _SAID: Final = 16_384
 """Bytes kept of what a server writes to its standard error."""
 _JUNK: Final = 100
 """Lines on standard output that are no messages before the server is given up."""
-_RATE: Final = 2_000
-"""Messages in one second before the server is given up: each costs the loop time that others need."""
+_RATE: Final = 200.0
+_BURST: Final = 1_000.0
+"""Messages a second, beside one for each that is sent to it, and at once, before a server is given up: each costs the
+loop time that others need.
+"""
 _GRACE: Final = 0.5
 """Seconds that a server has to end by itself once its standard input is closed."""
 
@@ -112,21 +115,20 @@ async def connected(
     assert process.stdout is not None
     assert process.stderr is not None
     stdin, stdout = process.stdin, process.stdout
+    tokens = _BURST
     incoming_in, incoming = anyio.create_memory_object_stream[Any](0)
     outgoing, outgoing_out = anyio.create_memory_object_stream[Any](0)
 
     async def read() -> None:
-        junk = count = 0
-        second = 0.0
+        nonlocal tokens
+        junk = 0
         loop = asyncio.get_running_loop()
+        before = loop.time()
         async with incoming_in:
             while True:
-                count += 1
-                if loop.time() - second >= 1.0:
-                    second, count = loop.time(), 0
-                elif count > _RATE:
-                    server.lose(f"it wrote more than {_RATE} messages in a second")
-                    return
+                now = loop.time()
+                tokens = min(_BURST, tokens + (now - before) * _RATE)
+                before = now
                 try:
                     line = await stdout.readuntil(b"\n")
                 except asyncio.IncompleteReadError as error:
@@ -134,6 +136,10 @@ async def connected(
                     return
                 except asyncio.LimitOverrunError:
                     server.lose(f"it wrote a message of more than {MESSAGE_LIMIT} bytes")
+                    return
+                tokens -= 1
+                if tokens < 0:
+                    server.lose(f"it wrote more than {_RATE:g} messages a second")
                     return
                 if not line.strip():
                     continue
@@ -148,8 +154,10 @@ async def connected(
                 await incoming_in.send(SessionMessage(message))
 
     async def write() -> None:
+        nonlocal tokens
         async with outgoing_out:
             async for one in outgoing_out:
+                tokens += 1
                 data = one.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
                 try:
                     stdin.write(data)
