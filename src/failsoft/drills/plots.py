@@ -62,7 +62,7 @@ def _column(axes: Any, arm: str, measured: Measured, drilled: Drilled) -> None:
             queue.plot(times, waiting, lw=1, label=f"{name} waiting")
         queue.plot(times, [m.in_use.get(name, 0) for m in measured.moments], lw=0.8, ls=":", label=f"{name} in use")
     queue.set(ylabel="calls")
-    if measured.moments:
+    if queue.get_legend_handles_labels()[0]:
         queue.legend(loc="upper left", fontsize=6, frameon=False, ncols=2)
     _breakers(breakers, measured, end)
     for one in axes:

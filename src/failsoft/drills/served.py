@@ -111,8 +111,6 @@ class ServedPlatform:
             *command,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            # A group of its own in our session: should we die while it is stopped, the system continues and ends it.
-            process_group=0,
         )
         self._stack.push_async_callback(self._end)
         assert self._process.stdin is not None
@@ -265,6 +263,7 @@ def main() -> None:
     parser.add_argument("url")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
+    os.setpgrp()  # a group of its own in the drill's session: should that die while we are stopped, the system ends us
     scenario = Scenario.model_validate_json(sys.stdin.readline())
     threading.Thread(target=_end_with_drill, daemon=True, name="drill").start()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
