@@ -4,6 +4,8 @@
 
     async with App(settings, agents=[analyst]) as app:
         result = await app.ask("Compare Q3 revenue per region with Q2", budget=5.0)
+
+Over 600 lines because everything meets here and nowhere else: what is more than putting together is in the parts.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ async def test_a_run_lost_with_its_process_is_taken_over_and_its_actions_keep_th
     store = MemoryStore()
     keys = []
 
-    @tool(kind="action", downstream="mail")
+    @tool(kind="action", downstream="mail", idempotent=True)
     async def send() -> str:
         keys.append(current_scope().idempotency_key)
         return "sent"

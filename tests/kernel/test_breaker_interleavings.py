@@ -239,7 +239,7 @@ BEGINNINGS = {
 }
 
 
-@pytest.mark.parametrize(("beginning", "settings"), some_of(product(BEGINNINGS, SETTINGS), each=2))
+@pytest.mark.parametrize(("beginning", "settings"), some_of(product(BEGINNINGS, SETTINGS), each=4))
 def test_every_interleaving_of_three_calls(beginning, settings):
     state, probe_lease = BEGINNINGS[beginning]
     first = start({**SETTINGS[settings], "probe_lease": probe_lease}, state).frozen()

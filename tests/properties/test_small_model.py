@@ -342,7 +342,7 @@ JOINTS = {"all": (True,) * 5, "2, 4, 6": (True, False, True, False, True), "3, 5
 """Which steps follow the one before in the same pass of the loop."""
 
 
-@pytest.mark.parametrize(("joints", "probe_due"), some_of(product(JOINTS, [True, False]), each=3))
+@pytest.mark.parametrize(("joints", "probe_due"), some_of(product(JOINTS, [True, False]), each=4))
 async def test_nothing_is_lost_when_steps_meet_in_one_pass_of_the_loop(joints, probe_due):
     for order, ends, idle in runs():
         real = Real(1, 2, probe_due)

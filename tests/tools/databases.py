@@ -41,7 +41,7 @@ def postgres_binaries() -> Path | None:
     """Where a Postgres server's programs are on this machine, if anywhere."""
     found = shutil.which("initdb")
     if found:
-        return Path(found).parent
+        return Path(found).resolve().parent
     return next(iter(sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)), None)
 
 
@@ -54,8 +54,9 @@ def postgres_server(folder: Path) -> Iterator[str]:
     folder.mkdir()
     if as_user:
         shutil.chown(folder, "postgres", "postgres")
-        for parent in list(folder.parents)[:3]:
-            parent.chmod(0o755)
+        for parent in list(folder.parents)[:4]:  # of which some are pytest's, for nobody else's eyes
+            if parent.name.startswith(("pytest-", "popen-", "sql")):
+                parent.chmod(0o755)
     data = folder / "data"
 
     def run(*words: str, check: bool = True) -> None:

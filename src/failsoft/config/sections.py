@@ -6,7 +6,7 @@ Only keys that something reads are here; ``tests/config`` shows for each that it
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, SecretStr, model_validator
 
@@ -20,7 +20,9 @@ from failsoft.config.profiles import profiled, profiled_alias
 from failsoft.config.tools import ToolSettings
 from failsoft.kernel.policy import Policy, preset
 from failsoft.models.routes import Alias
-from failsoft.runs.pace import PacePolicy
+
+if TYPE_CHECKING:
+    from failsoft.runs.pace import PacePolicy
 
 __all__ = ["ModelSettings", "OutsideSettings", "PaceSettings", "RunSettings", "ServerSettings", "Settings"]
 
@@ -39,6 +41,8 @@ class PaceSettings(Section):
 
     def policy(self) -> PacePolicy:
         """The pace as the scheduler takes it."""
+        from failsoft.runs.pace import PacePolicy  # the gateway alone needs nothing of runs
+
         return PacePolicy(self.window, self.row, self.minimum, self.down, self.good)
 
 

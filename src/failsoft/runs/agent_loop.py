@@ -3,6 +3,8 @@
 What is decided is in :mod:`~failsoft.runs.turns`, which knows no I/O; here it is done. A loop never fails for a tool: a
 failure, a refusal, a limit is something that the model is told. Whatever happens to the loop itself, what its tools
 have brought is there for the answer.
+
+Over 600 lines because a turn's steps share one conversation and are read together; models and calls are apart already.
 """
 
 from __future__ import annotations

@@ -64,7 +64,8 @@ class Forecasts:
         if run.cell.terminal:
             self._timers.pop(run, None)
             return
-        if run.cell.value is not RunState.WAITING_APPROVAL:  # its time stands still
+        # before it is accepted it may turn out to be another; while it waits for a person its time stands still
+        if run.accepted.is_set() and run.cell.value is not RunState.WAITING_APPROVAL:
             run.emit("run.eta", None, self._report(run).to_dict())
         pause = min(2 * pause, _LONGEST)
         self._timers[run] = self._loop.call_later(pause, self._tell, run, pause)

@@ -16,6 +16,8 @@ __all__ = ["allowance", "fits", "tails"]
 
 _MARGIN: Final = 1.25
 """How much more than usual is kept for what comes after a task, when there is enough."""
+_ROUNDED: Final = 1.0 + 1e-9
+"""What fits exactly fits, whatever sums of floats make of it."""
 _HOPELESS: Final = 2.0
 """How much of its own usual time a task may spend when not everything fits any more."""
 
@@ -41,7 +43,7 @@ def allowance(left: float, usual: float | None, after: float) -> float:
     if usual is None or after <= 0:
         return left
     needed = usual + after
-    if needed <= left:
+    if needed <= left * _ROUNDED:
         return max(left * usual / needed, left - _MARGIN * after)
     return min(left, _HOPELESS * usual)
 
