@@ -181,6 +181,8 @@ class Blocking:
         ("asyncio/base_events.py", "subprocess_shell"),
         # asyncpg looks for the files of passwords and certificates, once for each connection.
         ("asyncpg/connect_utils.py", "_parse_connect_dsn_and_args"),
+        # Where the machine's certificates are: clients that tests use look when they are made.
+        ("ssl.py", "get_default_verify_paths"),
         # pytest's own work while a test's frame is on the stack.
         ("_pytest/_code/code.py", "repr_traceback"),
     )
@@ -238,6 +240,16 @@ class Blocking:
         mark = item.get_closest_marker("may_block")
         if mark is not None and not mark.kwargs.get("reason"):
             pytest.fail("may_block needs a reason", pytrace=False)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves tests marked ``deep`` to the deep suite."""
+    if DEEP:
+        return
+    left = [item for item in items if item.get_closest_marker("deep") is not None]
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item.get_closest_marker("deep") is None]
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -8,6 +8,7 @@ import sys
 import time
 
 import pytest
+from tests.deep import some_of
 
 from failsoft.cli.main import execute
 
@@ -255,7 +256,7 @@ def test_a_reader_that_leaves_is_no_crash(sales, cache, tmp_path):
     process.wait(20)
 
 
-@pytest.mark.parametrize("question", ["total revenue", "revenue per planet"])
+@pytest.mark.parametrize("question", some_of(["total revenue", "revenue per planet"], each=2))
 def test_what_draws_is_not_imported_for_an_answer_without_a_chart(sales, question):
     code = (
         "import sys; from failsoft.cli.main import execute; "

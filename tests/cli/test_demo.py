@@ -34,6 +34,7 @@ def test_a_fault_that_breaks_nothing_is_not_as_expected(capsys, tmp_path, monkey
     assert body["runs"][2]["expected"] == "degraded"
 
 
+@pytest.mark.deep
 def test_a_late_answer_is_not_as_expected(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr(demo, "LATE", -5.0)
     assert execute(["demo", "--out", str(tmp_path)]) == 1

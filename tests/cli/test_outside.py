@@ -131,6 +131,7 @@ def test_nothing_in_a_table_or_a_question_gives_orders_to_the_terminal(tmp_path,
     assert "\x1b" not in capsys.readouterr().err
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("verb", "one", "code"),
     [(("serve", "--port", "0"), signal.SIGTERM, 143), (("ask", "flights per month"), signal.SIGINT, 130)],

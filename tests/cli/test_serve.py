@@ -10,6 +10,7 @@ import urllib.error
 import urllib.request
 
 import pytest
+from tests.deep import some_of
 
 from failsoft.cli.main import execute
 
@@ -26,7 +27,7 @@ def asked(address, body, path="/v1/runs"):
             return error.code, json.loads(error.read())
 
 
-@pytest.mark.parametrize(("one", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(("one", "code"), some_of([(signal.SIGTERM, 0), (signal.SIGINT, 130)], each=2))
 def test_serving_the_analyst_until_a_signal(sales, cache, tmp_path, one, code):
     command = [sys.executable, "-c", "from failsoft.cli import main; main()", "serve", "--json", "--port", "0"]
     settings = tmp_path / "failsoft.yaml"

@@ -9,6 +9,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from tests.deep import some_of
 
 from failsoft.cli.main import execute
 
@@ -27,7 +28,7 @@ def run(
 
 
 @pytest.mark.parametrize(("one", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
-@pytest.mark.parametrize("flag", [["--gateway"], []])
+@pytest.mark.parametrize("flag", some_of([["--gateway"], []], each=2))
 def test_models_alone_are_served_until_a_signal(tmp_path, flag, one, code):
     (tmp_path / "failsoft.yaml").write_text(MODELS)
     process = run(["serve", "--json", "--port", "0", *flag], tmp_path)

@@ -272,6 +272,7 @@ def failsoft(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
+@pytest.mark.deep
 @pytest.mark.timeout(120)
 def test_the_command_writes_lists_and_runs(tmp_path):
     pytest.importorskip("matplotlib")

@@ -310,6 +310,7 @@ async def started(*arguments):
     return process, line.decode()
 
 
+@pytest.mark.deep
 @pytest.mark.realtime
 @pytest.mark.timeout(60)
 async def test_the_command_under_the_openai_client_scripted_while_it_runs_and_a_killed_drill_leaves_nothing():

@@ -27,6 +27,7 @@ SMALL = {
 }
 
 
+@pytest.mark.deep
 @pytest.mark.realtime
 @pytest.mark.timeout(90)
 async def test_a_stopped_process_opens_no_breaker_and_answers_everybody_when_it_is_back():
@@ -37,6 +38,7 @@ async def test_a_stopped_process_opens_no_breaker_and_answers_everybody_when_it_
     assert slowest > 0.7, "it was stopped indeed"
 
 
+@pytest.mark.deep
 def test_a_drill_that_is_killed_leaves_no_stopped_process():
     program = (
         "import subprocess, sys, os, signal, time\n"

@@ -156,6 +156,7 @@ def why(result):
     return str(result.to_dict())
 
 
+@pytest.mark.deep
 async def test_whatever_tools_do_they_are_bounded_and_named_and_others_are_served(tmp_path):
     hostile = {
         **{one: (text, {}) for one, text in ON_THE_LOOP.items()},

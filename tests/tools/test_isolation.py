@@ -89,6 +89,7 @@ async def test_how_it_ends_is_named_and_the_next_call_is_served():
         await kernel.aclose()
 
 
+@pytest.mark.deep
 async def test_a_gigabyte_of_output_is_read_and_forgotten():
     kernel = Kernel()
     try:

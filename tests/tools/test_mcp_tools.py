@@ -185,6 +185,7 @@ async def test_a_chatty_server_works_and_secrets_stay_out(tmp_path, monkeypatch)
 # --- what breaks ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("name", "why"),
     [
@@ -356,6 +357,7 @@ async def html(message, writer):
     sent(writer, b"<html>", "200 OK", "text/html")
 
 
+@pytest.mark.deep
 async def test_http_servers_that_break_are_bounded_and_named():
     how = answers
     cases = {
@@ -386,6 +388,7 @@ async def test_http_servers_that_break_are_bounded_and_named():
         assert one.server.status().starts == 1  # one broken answer is no lost connection: other calls go on
 
 
+@pytest.mark.deep
 async def test_http_servers_that_are_broken_from_the_start_are_tried_again():
     how = failing
 

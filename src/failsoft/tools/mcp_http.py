@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -56,11 +57,14 @@ async def reached(url: str, headers: Mapping[str, str]) -> AsyncIterator[Any]:
                 response.stream = Bounded(response.stream)
             return response
 
-    client = httpx2.AsyncClient(
-        headers={**headers, "Accept-Encoding": "identity"},
-        timeout=httpx2.Timeout(None, connect=_CONNECT),
-        transport=Transport(),
-        trust_env=False,
-    )
+    def made() -> httpx2.AsyncClient:
+        return httpx2.AsyncClient(
+            headers={**headers, "Accept-Encoding": "identity"},
+            timeout=httpx2.Timeout(None, connect=_CONNECT),
+            transport=Transport(),
+            trust_env=False,
+        )
+
+    client = await asyncio.to_thread(made)  # it reads the machine's certificates
     async with client:
         yield streamable_http_client(url, http_client=client, max_sse_event_size=BODY_LIMIT)
