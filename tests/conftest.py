@@ -182,7 +182,7 @@ class Blocking:
         # asyncpg looks for the files of passwords and certificates, once for each connection.
         ("asyncpg/connect_utils.py", "_parse_connect_dsn_and_args"),
         # Where the machine's certificates are: clients that tests use look when they are made.
-        ("ssl.py", "get_default_verify_paths"),
+        ("httpcore2/_ssl.py", "default_ssl_context"),
         # pytest's own work while a test's frame is on the stack.
         ("_pytest/_code/code.py", "repr_traceback"),
     )
