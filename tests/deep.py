@@ -1,4 +1,4 @@
-"""Two depths of the same tests: what the everyday suite tries, and all of it (``make test-deep``; CI runs both)."""
+"""Two depths of the same tests: what the everyday suite tries, and all of it (``make test-deep``)."""
 
 import os
 from collections.abc import Iterable, Sequence

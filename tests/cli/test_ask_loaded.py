@@ -29,6 +29,7 @@ def test_an_agent_that_is_not_loaded_is_named(capsys, tmp_path, monkeypatch):
     assert "there is no agent 'other'; there are: tickets" in capsys.readouterr().err
 
 
+@pytest.mark.deep
 def test_the_person_is_asked_and_may_answer_elsewhere(tmp_path):
     desk, store = tmp_path / "tickets.json", tmp_path / "runs.db"
     command = [

@@ -26,6 +26,7 @@ def test_the_demo_keeps_its_promise(capsys, tmp_path):
     assert (tmp_path / "out" / "sales" / "chart.png").is_file()
 
 
+@pytest.mark.deep
 def test_a_fault_that_breaks_nothing_is_not_as_expected(capsys, tmp_path, monkeypatch):
     code = execute(["demo", "--json", "--fault", "warehouse=delay:1ms", "--out", str(tmp_path)])
     body = json.loads(capsys.readouterr().out)

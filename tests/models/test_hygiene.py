@@ -115,6 +115,7 @@ def test_deep_nesting_is_refused(text):
     assert clean_json("[" * 64 + "]" * 64)[1] == []
 
 
+@pytest.mark.deep
 def test_ten_megabytes_of_string_are_no_trouble():
     """Case 39."""
     text = "x" * 10_000_000

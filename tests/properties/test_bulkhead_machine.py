@@ -319,8 +319,14 @@ class Model(Everything):
             own = [other for other in lower if other.tenant == newcomer.tenant]
             places = max(1, int(self.bulkhead.policy.tenant_share * self.bulkhead.policy.queue))
             mine = sum(other.tenant == newcomer.tenant for other in self.waiting[:-1])
+            policy = self.bulkhead.policy
+            critical = sum(other.priority == 0 for other in self.waiting[:-1])
             if newcomer.tenant is not None and mine >= places:
                 lower = own
+            elif newcomer.priority == 0 and critical >= policy.queue - int(policy.normal_share * policy.queue):
+                lower = [
+                    other for other in lower if other.priority == 0
+                ]  # CRITICAL has its places: one of its own goes
             lowest = max(self.rank(other) for other in lower)
             oldest = next(other for other in lower if self.rank(other) == lowest)
             assert call is oldest or (lowest in (2, 3) and newcomer.priority == 0)
