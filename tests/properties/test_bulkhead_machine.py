@@ -324,9 +324,7 @@ class Model(Everything):
             if newcomer.tenant is not None and mine >= places:
                 lower = own
             elif newcomer.priority == 0 and critical >= policy.queue - int(policy.normal_share * policy.queue):
-                lower = [
-                    other for other in lower if other.priority == 0
-                ]  # CRITICAL has its places: one of its own goes
+                lower = [other for other in lower if other.priority == 0]  # its places are taken: by its own
             lowest = max(self.rank(other) for other in lower)
             oldest = next(other for other in lower if self.rank(other) == lowest)
             assert call is oldest or (lowest in (2, 3) and newcomer.priority == 0)
