@@ -43,9 +43,9 @@ test: $(VENV) ## Run the whole test-suite
 
 .PHONY: test-deep
 test-deep: $(VENV) ## Run the kernel's properties and exhaustive searches at full depth, and what takes long
-	FAILSOFT_TEST_DEEP=1 $(BIN)/python -m pytest -n 3 -p no:randomly --timeout 300 \
+	TEST_DEEP=1 $(BIN)/python -m pytest -n 3 -p no:randomly --timeout 300 \
 	  tests/kernel tests/properties tests/cancellation tests/composition $(ARGS)
-	FAILSOFT_TEST_DEEP=1 $(BIN)/python -m pytest -n 3 -m deep --timeout 300 tests/drills tests/cli tests/tools tests/faults tests/models tests/examples $(ARGS)
+	TEST_DEEP=1 $(BIN)/python -m pytest -n 3 -m deep --timeout 300 tests/drills tests/cli tests/tools tests/faults tests/models tests/examples $(ARGS)
 
 .PHONY: drills
 drills: $(VENV) ## Run every scenario of the proof and write docs/proof.md (under 20 minutes)

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-DEEP = bool(os.environ.get("FAILSOFT_TEST_DEEP"))
+DEEP = bool(os.environ.get("TEST_DEEP"))
 """Whether exhaustive searches and properties run at their full depth."""
 
 

@@ -8,7 +8,7 @@ import pytest
 
 def missing(what: str) -> None:
     """Skips the test, or fails it where everything must be there."""
-    if os.environ.get("FAILSOFT_TEST_SERVICES"):
+    if os.environ.get("TEST_SERVICES"):
         pytest.fail(f"{what} is missing")
     pytest.skip(f"{what} is not installed here; CI has it")
 

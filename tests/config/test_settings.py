@@ -236,3 +236,8 @@ def test_durations_as_people_write_them(text, seconds):
 def test_what_is_no_duration_is_refused(text):
     with pytest.raises(ValueError, match="should be a"):
         parse_duration(text)
+
+
+@pytest.mark.parametrize("name", ["FAILSOFT_URL", "FAILSOFT_API_KEY"])
+def test_what_commands_read_themselves_is_no_unknown_key(name):
+    assert load_settings(environ={name: "http://127.0.0.1:1"}) == load_settings(environ={})

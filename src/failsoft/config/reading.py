@@ -27,7 +27,8 @@ __all__ = ["FILE_NAME", "load_settings", "settings_file"]
 
 FILE_NAME = "failsoft.yaml"
 PREFIX = "FAILSOFT_"
-_NOT_KEYS = frozenset({"FAILSOFT_CONFIG"})
+_NOT_KEYS = frozenset({"FAILSOFT_CONFIG", "FAILSOFT_URL", "FAILSOFT_API_KEY"})
+"""What commands read themselves: where the settings are, and a running server with its key."""
 """Variables with our prefix that are no keys: where the file is."""
 
 _FILE_LIMIT = 1_000_000
