@@ -609,8 +609,10 @@ class App:
         """Why a run was slow or degraded: where its budget went, whom to blame, what to change."""
         return diagnose(facts_of(handle, self._timeline.spans(handle.run_id)))
 
-    def diagnosis_of_last(self, seconds: float, *, tenant: str | None = None) -> Window:
-        """The runs known here that ended in the last `seconds`, as one; a tenant's own when one is given."""
+    async def diagnosis_of_last(self, seconds: float, *, tenant: str | None = None) -> Window:
+        """The runs known here that ended in the last `seconds`, as one; a tenant's own when one is given. Lets others
+        run in between: there may be many.
+        """
         now = asyncio.get_running_loop().time()
         ended = [
             handle
@@ -619,7 +621,12 @@ class App:
             and (tenant is None or handle.tenant == tenant)
             and handle.began + handle.elapsed() >= now - seconds
         ]
-        return summarise([self.diagnosis(handle) for handle in ended], seconds)
+        found: list[Diagnosis] = []
+        for handle in ended:
+            found.append(self.diagnosis(handle))
+            if len(found) % 20 == 0:
+                await asyncio.sleep(0)
+        return summarise(found, seconds)
 
     def known_runs(self) -> list[RunHandle]:
         """The runs that are running now or have ended not long ago, oldest first within each."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from hashlib import sha256
 
 import pytest
 from rich.console import Console
@@ -75,6 +76,20 @@ async def test_top_shows_who_holds_and_who_waits_behind(capsys):
     assert (warehouse["in_use"], warehouse["limit"]) == (1, 1)
     assert warehouse["waiters"][0]["priority"] == "normal"
     assert warehouse["holders"][0]["where"]
+
+
+async def test_approvals_are_asked_of_the_same_server_with_the_same_key(capsys, monkeypatch):
+    secret = "k" * 24
+    async with serving(
+        keys={"one": {"hash": f"sha256:{sha256(secret.encode()).hexdigest()}"}}, store="memory"
+    ) as served:
+        url = served.server.address
+        code, _, err = await command(capsys, "approvals", "list", "--url", url)
+        assert (code, "key" in err) == (2, True)
+        monkeypatch.setenv("FAILSOFT_API_KEY", secret)
+        assert await command(capsys, "approvals", "list", "--url", url) == (0, "nothing waits\n", "")
+        code, _, err = await command(capsys, "approvals", "approve", "apr_nowhere", "--url", url)
+        assert (code, "apr_nowhere" in err, err.count("\n")) == (2, True, 1)
 
 
 def test_a_frame_takes_no_orders_from_names():

@@ -196,7 +196,7 @@ async def test_a_run_whose_downstream_hangs_blames_it():
         handle = app.run(result.run_id)
         assert handle is not None
         found = app.diagnosis(handle)
-        window = app.diagnosis_of_last(60.0)
+        window = await app.diagnosis_of_last(60.0)
     assert result.degraded
     assert (found.nature, found.downstream) == ("slow", "sick")
     assert sum(part.seconds for part in found.parts) == pytest.approx(result.elapsed)
@@ -211,3 +211,12 @@ async def test_runs_that_wait_for_permits_are_blocked():
         found = [app.diagnosis(app.run(one.run_id)) for one in degraded]
     assert len(degraded) >= 8
     assert {(one.nature, one.downstream) for one in found} == {("blocked", "narrow")}
+
+
+async def test_nothing_of_a_call_is_kept_but_what_is_told():
+    settings = Settings.model_validate({"downstreams": {"narrow": {"permits": 1, "queue": 0}}})
+    async with App(settings, agents=[one_of_each("narrow")], store="off") as app:
+        await asyncio.gather(*(app.ask("two", budget=3.0) for _ in range(3)))
+        kept = [span for handle in app.known_runs() for span in app._timeline.spans(handle.run_id)]
+    assert {span.what for span in kept} >= {"attempt", "refused"}
+    assert {type(value) for span in kept for value in span} <= {str, float, type(None)}

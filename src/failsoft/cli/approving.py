@@ -9,26 +9,22 @@ import asyncio
 import datetime
 import getpass
 import json
-import os
 import sys
 import time
-import urllib.error
 import urllib.parse
-import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from failsoft.base.errors import BadInput, DownstreamUnavailable, FailsoftError
 from failsoft.base.jsontext import json_text
 from failsoft.cli.keeping import file_settings, opened
 from failsoft.cli.main import OK
+from failsoft.cli.remote import asked
 from failsoft.cli.streams import visible
 from failsoft.config import Settings
 
 __all__ = ["list_all", "resolve"]
 
-_TIMEOUT: Final = 10.0
 _MOST: Final = 1_000
 """Approvals that are listed at most."""
 
@@ -37,7 +33,7 @@ def list_all(url: str | None, file: Path | None, config: Path | None, *, every: 
     """Lists approvals, newest first; gives the exit code."""
     if url is not None:
         query = f"?limit=100{'' if every else '&status=pending'}"
-        found = _called("GET", url, f"/v1/approvals{query}")["approvals"]
+        found = asked(f"/v1/approvals{query}", url=url)["approvals"]
     else:
         found = asyncio.run(_listed(file_settings(file, config), every=every))
     if as_json:
@@ -74,7 +70,7 @@ def resolve(
     who = by if by is not None else _user()
     if url is not None:
         path = f"/v1/approvals/{urllib.parse.quote(approval, safe='')}/resolve"
-        done = _called("POST", url, path, {"status": status, "by": who, "note": note})
+        done = asked(path, url=url, body={"status": status, "by": who, "note": note})
     else:
         done = asyncio.run(_resolved(approval, status, file_settings(file, config), by=who, note=note))
     sys.stdout.write((json_text(done) if as_json else _told(done)) + "\n")
@@ -94,29 +90,6 @@ async def _resolved(
         return (await store.resolve_approval(approval, status, at=time.time(), by=by, note=note)).to_dict()
     finally:
         await store.aclose()
-
-
-def _called(method: str, url: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """One request; the server's own error is raised as what it is."""
-    if not url.startswith(("http://", "https://")):
-        raise BadInput("--url: should begin with http:// or https://", param="url")
-    headers = {"content-type": "application/json", "accept": "application/json"}
-    if key := os.environ.get("FAILSOFT_KEY"):
-        headers["authorization"] = f"Bearer {key}"
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url.rstrip("/") + path, data=data, headers=headers, method=method)  # noqa: S310
-    try:
-        with urllib.request.urlopen(request, timeout=_TIMEOUT) as response:  # noqa: S310 - checked above
-            answer: dict[str, Any] = json.load(response)
-            return answer
-    except urllib.error.HTTPError as error:
-        try:
-            told = json.load(error)["error"]
-        except (ValueError, KeyError, TypeError):
-            raise DownstreamUnavailable(f"{url} answered {error.code}") from None
-        raise FailsoftError.from_dict(told) from None
-    except (OSError, ValueError) as error:
-        raise DownstreamUnavailable(f"{url} cannot be reached: {error}") from None
 
 
 def _told(one: Mapping[str, Any]) -> str:

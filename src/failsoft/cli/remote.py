@@ -1,4 +1,4 @@
-"""Asking a running server: one GET, its JSON, and errors in one line."""
+"""Asking a running server: one request, its JSON, and errors in one line."""
 
 from __future__ import annotations
 
@@ -6,38 +6,42 @@ import json
 import os
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from typing import Any, Final
 
 from failsoft.base.errors import BadInput, DownstreamUnavailable, FailsoftError
 
-__all__ = ["URL", "get_json"]
+__all__ = ["URL", "asked"]
 
 URL: Final = "http://127.0.0.1:8080"
 """Where a server listens unless told otherwise."""
 _TIMEOUT: Final = 10.0
 
 
-def get_json(path: str, *, url: str | None = None) -> Any:
-    """What the server at `url` (default ``FAILSOFT_URL``, then :data:`URL`) answers to a GET of `path`.
+def asked(path: str, *, url: str | None = None, body: Mapping[str, Any] | None = None) -> Any:
+    """What the server at `url` (default ``FAILSOFT_URL``, then :data:`URL`) answers to a GET of `path`, or to a POST of
+    `body` to it.
 
     The key in ``FAILSOFT_API_KEY`` goes with it. Raises the server's own error, or ``DownstreamUnavailable``.
     """
     base = (url or os.environ.get("FAILSOFT_URL") or URL).rstrip("/")
     if not base.startswith(("http://", "https://")):
         raise BadInput(f"--url: {base[:80]} should begin with http:// or https://", param="url")
-    request = urllib.request.Request(base + path)  # noqa: S310 - the scheme is checked above
+    headers = {"accept": "application/json", "content-type": "application/json"}
     if key := os.environ.get("FAILSOFT_API_KEY"):
-        request.add_header("authorization", f"Bearer {key}")
+        headers["authorization"] = f"Bearer {key}"
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(base + path, data=data, headers=headers)  # noqa: S310 - the scheme is checked above
     try:
         with urllib.request.urlopen(request, timeout=_TIMEOUT) as response:  # noqa: S310
             return json.loads(response.read())
     except urllib.error.HTTPError as error:
         with error:
             try:
-                body = json.loads(error.read())["error"]
+                told = json.loads(error.read())["error"]
             except (ValueError, KeyError, TypeError):
                 raise DownstreamUnavailable(f"{base} answered {error.code}") from None
-        raise FailsoftError.from_dict(body) from None
+        raise FailsoftError.from_dict(told) from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
         raise DownstreamUnavailable(f"no server answers at {base}: {reason}; start one with failsoft serve") from None

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from failsoft.base.errors import DownstreamUnavailable
 from failsoft.base.jsontext import json_text
-from failsoft.cli.remote import get_json
+from failsoft.cli.remote import asked
 from failsoft.cli.streams import visible
 
 __all__ = ["frame", "list_runs", "top", "why_lately", "why_run"]
@@ -30,17 +30,17 @@ _SHOWN: Final = 20
 def top(*, url: str | None, every: float, once: bool, as_json: bool) -> int:
     """Shows who waits for whom until Ctrl-C; ``once`` for a single frame."""
     if as_json:
-        typer.echo(json_text(get_json("/v1/downstreams", url=url)))
+        typer.echo(json_text(asked("/v1/downstreams", url=url)))
         return 0
     console = Console()
     if once or not sys.stdout.isatty():
-        console.print(frame(get_json("/v1/downstreams", url=url)))
+        console.print(frame(asked("/v1/downstreams", url=url)))
         return 0
-    with Live(frame(get_json("/v1/downstreams", url=url)), console=console, screen=True, auto_refresh=False) as live:
+    with Live(frame(asked("/v1/downstreams", url=url)), console=console, screen=True, auto_refresh=False) as live:
         while True:
             time.sleep(every)
             try:
-                shown: Any = frame(get_json("/v1/downstreams", url=url))
+                shown: Any = frame(asked("/v1/downstreams", url=url))
             except DownstreamUnavailable as error:
                 shown = Text(error.message, style="red")
             live.update(shown, refresh=True)
@@ -108,7 +108,7 @@ def _seconds(value: float) -> str:
 
 def why_run(run: str, *, url: str | None, as_json: bool) -> int:
     """The diagnosis of one run."""
-    found = get_json(f"/v1/runs/{quote(run, safe='')}/diagnosis", url=url)
+    found = asked(f"/v1/runs/{quote(run, safe='')}/diagnosis", url=url)
     if as_json:
         typer.echo(json_text(found))
         return 0
@@ -125,7 +125,7 @@ def why_run(run: str, *, url: str | None, as_json: bool) -> int:
 
 def why_lately(last: str, *, url: str | None, as_json: bool) -> int:
     """What the runs of a while have in common."""
-    found = get_json(f"/v1/diagnosis?last={quote(last, safe='')}", url=url)
+    found = asked(f"/v1/diagnosis?last={quote(last, safe='')}", url=url)
     if as_json:
         typer.echo(json_text(found))
         return 0
@@ -152,7 +152,7 @@ def _spent(rows: Sequence[tuple[str, float | None, float]]) -> None:
 
 def list_runs(*, url: str | None, limit: int, as_json: bool) -> int:
     """The newest runs, one a line."""
-    found = get_json(f"/v1/runs?limit={limit}", url=url)
+    found = asked(f"/v1/runs?limit={limit}", url=url)
     if as_json:
         typer.echo(json_text(found))
         return 0

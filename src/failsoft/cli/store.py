@@ -29,7 +29,9 @@ Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON objec
 Url = Annotated[
     str | None,
     typer.Option(
-        "--url", metavar="URL", help="A running server; its key is read from FAILSOFT_KEY. Default: the store's file."
+        "--url",
+        metavar="URL",
+        help="A running server; its key is read from FAILSOFT_API_KEY. Default: the store's file.",
     ),
 ]
 By = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who says so. Default: the user's name here.")]

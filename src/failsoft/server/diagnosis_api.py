@@ -106,6 +106,6 @@ def diagnosis_router(app: App) -> APIRouter:
             raise BadInput(f"last: {error}", param="last") from None
         if not 0 < seconds <= _LONGEST:
             raise BadInput("last: more than 0 and at most a day", param="last")
-        return Json(app.diagnosis_of_last(seconds, tenant=tenant_of(request)).to_dict())
+        return Json((await app.diagnosis_of_last(seconds, tenant=tenant_of(request))).to_dict())
 
     return router

@@ -163,17 +163,19 @@ def _parts(facts: RunFacts) -> list[Part]:
         ready = first if first is not None else facts.elapsed
         until(max(now, ready - facts.planning), "own")
         until(min(ready, now + facts.planning), "planning")
+    spans: defaultdict[str | None, list[Span]] = defaultdict(list)
+    for span in facts.spans:
+        spans[span.task].append(span)
     for task in chain:
         assert task.started is not None
         until(task.started, "own")
         end = min(_end(task), facts.elapsed)
-        mine = sorted((s for s in facts.spans if s.task == task.id and s.what != "refused"), key=lambda s: s.start)
-        for span in mine:
+        for span in sorted((one for one in spans[task.id] if one.what != "refused"), key=lambda one: one.start):
             if span.start > now:
                 until(min(span.start, end), "own", None, task.id)
             what = "downstream" if span.what == "attempt" else span.what
             until(min(span.end, end), what, span.downstream, task.id)
-        rest = "own" if mine or any(s.task == task.id for s in facts.spans) else "downstream"
+        rest = "own" if spans[task.id] else "downstream"
         until(end, rest, task.downstream if rest == "downstream" else None, task.id)
     until(facts.elapsed - facts.answer, "own")
     until(facts.elapsed, "answer" if facts.answer > 0.0 else "own")
@@ -212,11 +214,12 @@ def _guilty(facts: RunFacts, parts: Sequence[Part]) -> tuple[str | None, set[str
     """
     short = {task.id for task in facts.tasks if task.reason is not None}
     cost: defaultdict[str, float] = defaultdict(float)
+    called = {span.task for span in facts.spans}
     for span in facts.spans:
         if span.task in short:
             cost[span.downstream] += span.end - span.start + (1e-3 if span.code is not None else 0.0)
     for task in facts.tasks:
-        if task.id in short and not any(span.task == task.id for span in facts.spans):
+        if task.id in short and task.id not in called:
             if task.reason in ("dependency_failed", "mode_fast", "condition_false") or task.started is None:
                 continue
             cost[task.downstream] += (_end(task) if task.ended is not None else facts.elapsed) - task.started

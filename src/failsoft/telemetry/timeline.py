@@ -6,7 +6,7 @@ It costs a dictionary look-up and an append for an event, and is bounded in runs
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from typing import Any, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from failsoft.base.events import Event
 
@@ -36,55 +36,49 @@ class Span(NamedTuple):
 
 
 class Timeline:
-    """Keeps spans by run. Add :meth:`hear` to the bus."""
+    """Keeps spans by run: plain data, nothing of the calls themselves stays. Add :meth:`hear` to the bus."""
 
     __slots__ = ("_opened", "_runs")
 
     def __init__(self) -> None:
-        self._runs: OrderedDict[str, deque[Event]] = OrderedDict()
+        self._runs: OrderedDict[str, deque[Span]] = OrderedDict()
         self._opened: dict[str, str] = {}
+        """Why the breaker of a downstream opened last."""
 
     def hear(self, event: Event) -> None:
         """Takes an event of the kernel."""
-        run = event.run
-        if event.downstream is None:
+        downstream, run = event.downstream, event.run
+        if downstream is None:
             return
         if event.kind == "breaker.open":
-            self._opened[event.downstream] = event.data.reason
-        if run is None:
+            self._opened[downstream] = event.data.reason
+        if run is None or (span := self._span(event, downstream)) is None:
             return
         kept = self._runs.get(run)
         if kept is None:
             kept = self._runs[run] = deque(maxlen=_ENTRIES)
             if len(self._runs) > _RUNS:
                 self._runs.popitem(last=False)
-        kept.append(event)
-
-    def opened(self, downstream: str) -> str | None:
-        """Why the downstream's breaker opened last; None when it never did."""
-        return self._opened.get(downstream)
+        kept.append(span)
 
     def spans(self, run: str) -> list[Span]:
         """What is known of a run's calls, in the order in which they ended."""
-        return [span for event in self._runs.get(run, ()) if (span := self._span(event)) is not None]
+        return list(self._runs.get(run, ()))
 
-    def _span(self, event: Event) -> Span | None:
-        at, data = event.at, event.data
-        downstream = event.downstream or ""
+    def _span(self, event: Event, downstream: str) -> Span | None:
+        at, data, task = event.at, event.data, event.task
         match event.kind:
             case "attempt.finished":
                 code = CUT if data.counts == "neutral" or data.code == "cancelled" else data.code
-                return Span("attempt", event.task, downstream, at - data.seconds, at, code)
+                return Span("attempt", task, downstream, at - data.seconds, at, code)
             case "call.waited":
-                return Span("queue", event.task, downstream, at - data, at)
+                return Span("queue", task, downstream, at - data, at)
             case "call.retrying":
-                return Span("backoff", event.task, downstream, at, at + data[1])
+                return Span("backoff", task, downstream, at, at + data[1])
             case "call.rejected":
-                return Span("refused", event.task, downstream, at, at, data.code, self._reason(downstream, data))
+                opened = self._opened.get(downstream, "") if data.code == "breaker_open" else data.message
+                return Span("refused", task, downstream, at, at, data.code, opened)
         return None
-
-    def _reason(self, downstream: str, error: Any) -> str:
-        return self._opened.get(downstream, "") if error.code == "breaker_open" else str(error.message)
 
     def __len__(self) -> int:
         return len(self._runs)
