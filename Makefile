@@ -11,7 +11,8 @@ export UV_PROJECT_ENVIRONMENT := $(CURDIR)/.venv
 # The machine's own certificates where it has some: behind a proxy with its own authority the bundled ones do not do.
 UV_SYSTEM_CERTS ?= $(if $(wildcard /etc/ssl/certs/ca-certificates.crt /etc/ssl/cert.pem /etc/pki/tls/certs/ca-bundle.crt),1,0)
 export UV_SYSTEM_CERTS
-unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME
+# So is what is compiled in it: each of the many processes that tests start would compile everything anew else.
+unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 VENV := .venv/.ready
 BIN := .venv/bin
 

@@ -3,18 +3,18 @@
 from contextlib import asynccontextmanager
 
 import pytest
-from langchain_core.messages import HumanMessage, ToolMessage
-from langchain_core.tools import tool
-from langchain_openai import ChatOpenAI, OpenAIEmbeddings
-from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 from pydantic import BaseModel
-from pydantic_ai import Agent, NativeOutput
-from pydantic_ai.exceptions import ModelHTTPError
-from pydantic_ai.models.openai import OpenAIChatModel
-from pydantic_ai.providers.openai import OpenAIProvider
+from tests.lazy import Lazy
 from tests.server.models_served import KEY, digest, serving_models
 
 from failsoft.testing.upstream import ANSWER
+
+openai = Lazy("openai")
+pydantic_ai = Lazy("pydantic_ai")
+pydantic_ai_openai = Lazy("pydantic_ai.models.openai")
+providers = Lazy("pydantic_ai.providers.openai")
+langchain = Lazy("langchain_openai")
+langchain_core = Lazy("langchain_core")
 
 pytestmark = [
     pytest.mark.realtime,
@@ -38,29 +38,32 @@ class Reply(BaseModel):
 async def pydantic_model(fault="ok"):
     async with (
         serving_models(fault, keys=KEYS) as served,
-        AsyncOpenAI(base_url=served.base_url, api_key=KEY, max_retries=0) as client,
+        openai.AsyncOpenAI(base_url=served.base_url, api_key=KEY, max_retries=0) as client,
     ):
-        yield served, OpenAIChatModel("gpt-x", provider=OpenAIProvider(openai_client=client))
+        yield (
+            served,
+            pydantic_ai_openai.OpenAIChatModel("gpt-x", provider=providers.OpenAIProvider(openai_client=client)),
+        )
 
 
 @pytest.mark.parametrize("fault", ["ok", "status_500", "empty_200"])
 async def test_a_pydantic_ai_agent_answers_whatever_main_does(fault):
     async with pydantic_model(fault) as (_, model):
-        result = await Agent(model).run("hello")
+        result = await pydantic_ai.Agent(model).run("hello")
         assert result.output == ANSWER
         assert result.usage.output_tokens == 10
 
 
 async def test_a_pydantic_ai_agent_streams():
     async with pydantic_model() as (_served, model):
-        async with Agent(model).run_stream("hello") as stream:
+        async with pydantic_ai.Agent(model).run_stream("hello") as stream:
             parts = [part async for part in stream.stream_text(delta=True)]
         assert "".join(parts) == ANSWER
 
 
 async def test_a_pydantic_ai_agent_calls_its_tools():
     async with pydantic_model() as (served, model):
-        agent = Agent(model)
+        agent = pydantic_ai.Agent(model)
         seen = []
 
         @agent.tool_plain
@@ -77,15 +80,15 @@ async def test_a_pydantic_ai_agent_calls_its_tools():
 async def test_a_pydantic_ai_agent_gets_structured_output():
     async with pydantic_model() as (served, model):
         served.main.text = '{"answer": 42}'
-        result = await Agent(model, output_type=NativeOutput(Reply)).run("hello")
+        result = await pydantic_ai.Agent(model, output_type=pydantic_ai.NativeOutput(Reply)).run("hello")
         assert result.output == Reply(answer=42)
         assert served.main.requests[0].body["response_format"]["type"] == "json_schema"
 
 
 async def test_a_pydantic_ai_agent_is_told_what_failed():
     async with pydantic_model("bad_request") as (_, model):
-        with pytest.raises(ModelHTTPError) as caught:
-            await Agent(model).run("hello")
+        with pytest.raises(pydantic_ai.exceptions.ModelHTTPError) as caught:
+            await pydantic_ai.Agent(model).run("hello")
         assert caught.value.status_code == 400
 
 
@@ -94,10 +97,12 @@ async def test_a_pydantic_ai_agent_is_told_what_failed():
 
 @asynccontextmanager
 async def langchain_model(fault="ok"):
-    async with serving_models(fault, keys=KEYS) as served, DefaultAsyncHttpxClient() as client:
+    async with serving_models(fault, keys=KEYS) as served, openai.DefaultAsyncHttpxClient() as client:
         yield (
             served,
-            ChatOpenAI(model="gpt-x", base_url=served.base_url, api_key=KEY, max_retries=0, http_async_client=client),
+            langchain.ChatOpenAI(
+                model="gpt-x", base_url=served.base_url, api_key=KEY, max_retries=0, http_async_client=client
+            ),
         )
 
 
@@ -118,17 +123,20 @@ async def test_langchain_streams():
 
 
 async def test_langchain_calls_tools():
-    @tool
+    @langchain_core.tools.tool
     def add(a: int, b: int) -> int:
         """Adds."""
         return a + b
 
     async with langchain_model() as (_served, model):
         bound = model.bind_tools([add])
-        asked = HumanMessage("add")
+        asked = langchain_core.messages.HumanMessage("add")
         message = await bound.ainvoke([asked])
         assert [call["args"] for call in message.tool_calls] == [{"a": 1, "b": 2}, {"a": 3, "b": 4}]
-        results = [ToolMessage(str(add.invoke(call["args"])), tool_call_id=call["id"]) for call in message.tool_calls]
+        results = [
+            langchain_core.messages.ToolMessage(str(add.invoke(call["args"])), tool_call_id=call["id"])
+            for call in message.tool_calls
+        ]
         assert (await bound.ainvoke([asked, message, *results])).content == ANSWER
         streamed = None
         async for part in bound.astream([asked]):
@@ -145,7 +153,7 @@ async def test_langchain_gets_structured_output():
 
 async def test_langchain_embeds():
     async with langchain_model() as (served, model):
-        embeddings = OpenAIEmbeddings(
+        embeddings = langchain.OpenAIEmbeddings(
             model="gpt-x",
             base_url=served.base_url,
             api_key=KEY,

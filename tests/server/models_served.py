@@ -17,7 +17,11 @@ from failsoft.server.listening import Listening, listen_on
 from failsoft.server.openai_api import OpenAIApi
 from failsoft.testing.upstream import FakeUpstream
 
-LIMITS = {"first_content": 1.0, "idle": 1.0, "total": 5.0}
+LIMITS = {"first_content": 10.0, "idle": 10.0, "total": 20.0}
+"""For what answers at once: a machine that is busy elsewhere for a second makes no late answer of it."""
+SHORT_LIMITS = {"first_content": 1.0, "idle": 1.0, "total": 5.0}
+"""For what never answers."""
+SILENT = {"headers_never", "slow_first_token", "role_then_silence", "stall", "slow_drip", "wrong_length"}
 KEY = "sk-test-1234567890"
 
 
@@ -121,7 +125,7 @@ async def read(response: aiohttp.ClientResponse) -> Answer:
 
 
 def aliases(main: FakeUpstream, other: FakeUpstream, fault: str = "ok", backup: str = "ok", **changes: Any) -> Any:
-    limits = changes.pop("limits", LIMITS)
+    limits = changes.pop("limits", SHORT_LIMITS if fault in SILENT else LIMITS)
     usual = changes.pop("usual", 2.0)
     guard = {"retries": 0, **changes.pop("guard", {})}
 

@@ -73,7 +73,7 @@ async def test_a_background_run_that_cannot_be_written_is_refused():
 )
 async def test_a_strict_caller_gets_a_code_with_the_cause_and_what_there_is(question, status, kind, code):
     async with serving() as served:
-        asked = {"input": question, "budget_ms": 800, "strict": True}
+        asked = {"input": question, "budget_ms": 2500, "strict": True}
         got, headers, body = await served.post(asked)
         error = body["error"]
         assert (got, error["type"], error["code"], error["run_id"]) == (status, kind, code, headers["x-run-id"])

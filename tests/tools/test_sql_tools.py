@@ -43,7 +43,7 @@ def addresses(tmp_path_factory):
         if server is None:
             if databases.postgres_binaries() is None:
                 missing("a Postgres server (apt-get install postgresql)")
-            server = databases.postgres_server(folder / "pg")
+            server = databases.postgres_server()
             found["postgres"] = server.__enter__()
         return found["postgres"].format(user=user)
 
@@ -142,20 +142,13 @@ async def test_a_huge_value_never_gets_here(kind, database):
     assert (await call(tool, query="SELECT 1 AS a"))["rows"] == [[1]]
 
 
-ENDLESS = {
-    "sqlite": "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n",
-    "duckdb": "SELECT count(*) FROM range(10000000) a, range(10000000) b WHERE a.range + b.range = 7",
-    "postgres": "SELECT count(*) FROM generate_series(1, 100000) a, generate_series(1, 1000000) b WHERE a * b = -7",
-}
-
-
 async def test_at_the_limit_the_database_stops(kind, database):
     tool = sql_tool("ask", database, timeout=0.7)
     kernel = Kernel()
     guard = kernel.guard("ask")
     began = time.monotonic()
     with pytest.raises((CallTimeout, DownstreamError)) as caught:
-        await call(tool, kernel, query=ENDLESS[kind])
+        await call(tool, kernel, query=databases.ENDLESS[kind])
     assert time.monotonic() - began < 4
     assert isinstance(caught.value, CallTimeout) or "ended by the database" in str(caught.value)
     for _ in range(300):  # the thread ends, too
@@ -171,7 +164,7 @@ async def test_cancelling_stops_the_database(kind, database):
     tool = sql_tool("ask", database, timeout=20)
     kernel = Kernel()
     guard = kernel.guard("ask")
-    task = asyncio.ensure_future(call(tool, kernel, query=ENDLESS[kind]))
+    task = asyncio.ensure_future(call(tool, kernel, query=databases.ENDLESS[kind]))
     await asyncio.sleep(0.3)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

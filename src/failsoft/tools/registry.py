@@ -7,6 +7,7 @@ A :class:`Tool` knows its :class:`ToolSpec`, checks arguments, and makes one gua
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import re
@@ -174,6 +175,8 @@ class Tool(Protocol):
         ...
 
 
+_INTERRUPT_EVERY: Final = 0.05
+"""Seconds between the calls of :meth:`ToolContext.interrupting`."""
 _state = threading.Lock()
 """Guards the few writes of all :class:`Cancelled`; held for nanoseconds."""
 
@@ -236,11 +239,14 @@ class Cancelled:
         return f"<Cancelled {'set' if self._set else 'not set'}>"
 
 
-def _quietly(callback: Callable[[], object]) -> None:
+def _quietly(callback: Callable[[], object]) -> bool:
+    """Runs it; returns whether it did not raise."""
     try:
         callback()
     except Exception:  # noqa: BLE001 - a tool's callback must not break its canceller
         _log.exception("a tool's on_cancel callback raised")
+        return False
+    return True
 
 
 Report = Callable[[float | None, str], None]
@@ -312,6 +318,37 @@ class ToolContext:
         function that takes it back.
         """
         return self.cancelled.on_cancel(callback)
+
+    @contextlib.contextmanager
+    def interrupting(self, interrupt: Callable[[], object]) -> Iterator[None]:
+        """While the block runs, has `interrupt` called when the call is cancelled, and again until the block ends.
+
+        For what must be told to stop, like a query in a database: one that comes just before the query begins is
+        forgotten by the database (DuckDB, SQLite), so one is not enough. It runs in the canceller's thread and then in
+        one of its own, never after the block, and not again once it has raised, which is logged.
+        """
+        ended = threading.Event()
+        turn = threading.Lock()
+
+        def once() -> bool:
+            with turn:
+                return not ended.is_set() and _quietly(interrupt)
+
+        def again() -> None:
+            while not ended.wait(_INTERRUPT_EVERY) and once():
+                pass
+
+        def start() -> None:
+            if once():
+                threading.Thread(target=again, name="failsoft-interrupt", daemon=True).start()
+
+        remove = self.cancelled.on_cancel(start)
+        try:
+            yield
+        finally:
+            remove()
+            with turn:
+                ended.set()
 
     def progress(self, fraction: float | None = None, text: str = "") -> None:
         """Reports how far the tool is (0 to 1, None when unknown) and what it does, for whoever watches the run."""

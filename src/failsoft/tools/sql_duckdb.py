@@ -75,14 +75,14 @@ class DuckdbDatabase:
             cursor = instance.cursor()
         except (duckdb.Error, OSError) as error:
             raise DownstreamUnavailable(f"the database cannot be opened: {_said(error)}") from None
-        remove = context.on_cancel(cursor.interrupt)
         try:
-            cursor.execute(sql, dict(values)) if values else cursor.execute(sql)
-            rows = Rows([one[0] for one in cursor.description or ()], self._bounds)
-            while batch := cursor.fetchmany(_BATCH):
-                if not all(rows.add(row) for row in batch):
-                    break
-            return rows.result()
+            with context.interrupting(cursor.interrupt):
+                cursor.execute(sql, dict(values)) if values else cursor.execute(sql)
+                rows = Rows([one[0] for one in cursor.description or ()], self._bounds)
+                while batch := cursor.fetchmany(_BATCH):
+                    if not all(rows.add(row) for row in batch):
+                        break
+                return rows.result()
         except duckdb.InterruptException:
             raise DownstreamError("the query was interrupted") from None
         except (duckdb.FatalException, duckdb.IOException, duckdb.InternalException) as error:
@@ -92,7 +92,6 @@ class DuckdbDatabase:
         except duckdb.Error as error:
             raise DownstreamRejected(f"the query failed: {_said(error)}") from None
         finally:
-            remove()
             cursor.close()
 
 

@@ -17,8 +17,6 @@ from failsoft.tools.sql_rows import Rows, SqlBounds
 
 __all__ = ["SqliteDatabase"]
 
-_STEPS: Final = 10_000
-"""Steps of SQLite's machine between looks at whether anybody still waits: well under a millisecond."""
 _ALLOWED: Final = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE})
 _UNAVAILABLE: Final = ("unable to open", "locked", "busy", "disk i/o", "malformed", "not a database")
 
@@ -47,15 +45,14 @@ class SqliteDatabase:
             connection = self._connection(refused)
         except sqlite3.Error as error:
             raise DownstreamUnavailable(f"the database cannot be opened: {_said(error)}") from None
-        remove = context.on_cancel(connection.interrupt)
         try:
-            connection.set_progress_handler(lambda: int(context.cancelled.is_set()), _STEPS)
-            cursor = connection.execute(sql, dict(values))
-            rows = Rows([one[0] for one in cursor.description or ()], self._bounds)
-            for row in cursor:
-                if not rows.add(row):
-                    break
-            return rows.result()
+            with context.interrupting(connection.interrupt):
+                cursor = connection.execute(sql, dict(values))
+                rows = Rows([one[0] for one in cursor.description or ()], self._bounds)
+                for row in cursor:
+                    if not rows.add(row):
+                        break
+                return rows.result()
         except sqlite3.Error as error:
             if refused:
                 raise BadInput(f"the query is refused: {refused[0]}", param="query") from None
@@ -68,7 +65,6 @@ class SqliteDatabase:
         except (OverflowError, UnicodeError) as error:
             raise DownstreamRejected(f"the query failed: {type(error).__name__}") from None
         finally:
-            remove()
             connection.close()
 
     def _connection(self, refused: list[str]) -> sqlite3.Connection:

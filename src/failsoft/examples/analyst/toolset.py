@@ -59,16 +59,15 @@ def make_tools(sources: Sources) -> tuple[PythonTool[..., Any], ...]:
             raise BadInput(f"query: {error}", param="query") from None
         source = sources.get(asked.table)
         cursor = source.connection.cursor()
-        forget = context.on_cancel(cursor.interrupt)
         try:
-            return run(asked, cursor, profile=source.profile)
+            with context.interrupting(cursor.interrupt):
+                return run(asked, cursor, profile=source.profile)
         except QueryError as error:
             raise QueryRefused(error.message, param="query", details={"reason": error.code}) from error
         except DatabaseError as error:
             kind = DownstreamUnavailable if error.retryable else DownstreamError
             raise kind(error.message, downstream="warehouse", details={"reason": error.code}) from error
         finally:
-            forget()
             cursor.close()
 
     @tool(name="compare", downstream="analysis")
