@@ -14,7 +14,8 @@ pydantic_ai = Lazy("pydantic_ai")
 pydantic_ai_openai = Lazy("pydantic_ai.models.openai")
 providers = Lazy("pydantic_ai.providers.openai")
 langchain = Lazy("langchain_openai")
-langchain_core = Lazy("langchain_core")
+langchain_tools = Lazy("langchain_core.tools")
+langchain_messages = Lazy("langchain_core.messages")
 
 pytestmark = [
     pytest.mark.realtime,
@@ -123,18 +124,18 @@ async def test_langchain_streams():
 
 
 async def test_langchain_calls_tools():
-    @langchain_core.tools.tool
+    @langchain_tools.tool
     def add(a: int, b: int) -> int:
         """Adds."""
         return a + b
 
     async with langchain_model() as (_served, model):
         bound = model.bind_tools([add])
-        asked = langchain_core.messages.HumanMessage("add")
+        asked = langchain_messages.HumanMessage("add")
         message = await bound.ainvoke([asked])
         assert [call["args"] for call in message.tool_calls] == [{"a": 1, "b": 2}, {"a": 3, "b": 4}]
         results = [
-            langchain_core.messages.ToolMessage(str(add.invoke(call["args"])), tool_call_id=call["id"])
+            langchain_messages.ToolMessage(str(add.invoke(call["args"])), tool_call_id=call["id"])
             for call in message.tool_calls
         ]
         assert (await bound.ainvoke([asked, message, *results])).content == ANSWER

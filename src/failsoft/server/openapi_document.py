@@ -6,6 +6,8 @@ from typing import Any, Final
 
 from fastapi import FastAPI
 
+from failsoft.server.schemas import error_schemas
+
 __all__ = ["complete"]
 
 _BEARER: Final = {"type": "http", "scheme": "bearer", "description": "An API key, where the server has keys."}
@@ -105,6 +107,7 @@ def complete(api: FastAPI) -> dict[str, Any]:
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
+    schemas.update({name: schema for name, schema in error_schemas().items() if name not in schemas})
     schemas["OpenAIError"] = _ERROR
     schemas["Model"] = _MODEL
     document["components"]["securitySchemes"] = {"key": _BEARER}

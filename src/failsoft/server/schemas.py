@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic.json_schema import models_json_schema
 
 from failsoft.server.requests import SESSION_ID
 
@@ -32,6 +33,7 @@ __all__ = [
     "RunView",
     "SessionView",
     "documented",
+    "error_schemas",
     "refusals",
 ]
 
@@ -259,8 +261,18 @@ _TEXTS: Final = {
 
 
 def refusals(*codes: int, model: type[BaseModel] = ErrorView) -> dict[int | str, dict[str, Any]]:
-    """The error responses of a path."""
-    return {code: {"model": model, "description": _TEXTS[code]} for code in codes}
+    """The error responses of a path; the document has `model` among its schemas, see :func:`error_schemas`."""
+    schema = {"$ref": f"#/components/schemas/{model.__name__}"}
+    return {code: {"description": _TEXTS[code], "content": {"application/json": {"schema": schema}}} for code in codes}
+
+
+def error_schemas() -> dict[str, Any]:
+    """What :func:`refusals` points at: given to the framework with each response, it would build each anew."""
+    _, found = models_json_schema(
+        [(ErrorView, "serialization"), (StrictView, "serialization")], ref_template="#/components/schemas/{model}"
+    )
+    schemas: dict[str, Any] = found["$defs"]
+    return schemas
 
 
 def documented(model: type[BaseModel], extra: dict[str, Any] | None = None, *codes: int) -> dict[str, Any]:
