@@ -26,11 +26,7 @@ def words(name: str) -> str:
 
 
 def names_defined(module: Path) -> list[str]:
-    definitions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    return [
-        module.stem,
-        *(node.name for node in ast.walk(parsed(module)) if isinstance(node, definitions)),
-    ]
+    return [module.stem, *re.findall(r"(?m)^ *(?:async def|def|class) +(\w+)", module.read_text())]
 
 
 def test_names_say_what_a_thing_is():
@@ -52,6 +48,7 @@ def test_randomness_is_injected():
     drawn = [
         f"{module}, line {node.lineno}: random.{node.attr}"
         for module in MODULES
+        if "random." in module.read_text()
         for node in ast.walk(parsed(module))
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "random"
         if node.attr not in {"Random", "SystemRandom"}

@@ -74,6 +74,7 @@ class Listening(uvicorn.Server):
         """Where it listens, as a URL."""
         self._readiness = readiness
         self._on_listening = on_listening
+        self._stopping = asyncio.Event()
         super().__init__(
             uvicorn.Config(
                 application,
@@ -93,10 +94,18 @@ class Listening(uvicorn.Server):
         """Serves until :meth:`stop` or a signal; returns when everything has been answered or cancelled."""
         await self.serve(sockets=[self._sock])
 
+    async def main_loop(self) -> None:
+        """Keeps the date of responses until :meth:`stop`; uvicorn's own wakes ten times a second to look."""
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1.0):
+                    await self._stopping.wait()
+
     def stop(self) -> None:
         """Begins the graceful end; the second time, the quick one."""
         self.force_exit = self.should_exit
         self.should_exit = True
+        self._stopping.set()
 
     def capture_signals(self) -> contextlib.AbstractContextManager[None]:  # type: ignore[override]  # a generator there
         """Leaves signals to whoever runs the process."""
