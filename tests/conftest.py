@@ -27,7 +27,7 @@ AsyncTest = Callable[..., Coroutine[Any, Any, None]]
 
 # A busy machine says nothing about a test: no limit of real time but the cap of each test.
 _TIMELESS = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("everyday", _TIMELESS, max_examples=50)
+settings.register_profile("everyday", _TIMELESS, max_examples=30)
 settings.register_profile("deep", _TIMELESS, max_examples=300)
 settings.load_profile("deep" if DEEP else "everyday")
 
