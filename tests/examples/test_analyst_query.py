@@ -14,6 +14,7 @@ import duckdb
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.deep import depth
 
 from failsoft.examples.analyst import query, timecut
 from failsoft.examples.analyst.errors import DatabaseError, QueryError
@@ -76,7 +77,7 @@ def close(found: Any, wanted: float | None) -> bool:
     return math.isclose(found, wanted, rel_tol=1e-9, abs_tol=1e-6)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=depth(13, 100), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     rows=rows_strategy,
     aggregate=st.sampled_from(list(AGGREGATES)),
@@ -110,7 +111,7 @@ def test_aggregates_are_those_of_plain_python(connection, rows, aggregate, colum
     assert from_dict(query.Result, json.loads(json.dumps(to_dict(result)))) == result
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=depth(12, 100), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     rows=rows_strategy,
     grain=st.sampled_from(
@@ -172,7 +173,7 @@ FILTERS: list[tuple[Filter, Any]] = [
 ]
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=depth(12, 100), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=rows_strategy, chosen=st.lists(st.sampled_from(FILTERS), min_size=1, max_size=2), period=st.booleans())
 def test_filters_keep_what_plain_python_keeps(connection, rows, chosen, period):
     filled(connection, rows)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.deep import depth
 
 from failsoft.examples.analyst.grammar import MAX_QUESTION, Grammar, QuestionError, read_question
 from failsoft.examples.analyst.spec import TableProfile, from_dict
@@ -187,7 +188,7 @@ WORDS = sorted(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=depth(100, 300), deadline=None)
 @given(
     st.lists(st.sampled_from(WORDS), min_size=1, max_size=25),
     st.sampled_from(sorted(GRAMMARS)),
@@ -197,7 +198,7 @@ def test_any_order_of_known_words_gives_an_intent_or_a_typed_error(words, table,
     assert outcome(GRAMMARS[table], gap.join(words))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=depth(66, 200), deadline=None)
 @given(st.text(max_size=300), st.sampled_from(sorted(GRAMMARS)))
 def test_any_text_gives_an_intent_or_a_typed_error(text, table):
     assert outcome(GRAMMARS[table], text)

@@ -7,6 +7,7 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.deep import depth
 
 from failsoft.base.errors import MalformedResult
 from failsoft.models import loose_json
@@ -160,7 +161,7 @@ PIECES = st.sampled_from(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=depth(66, 200))
 @given(st.text(max_size=30) | st.lists(PIECES, max_size=40).map("".join))
 def test_whatever_a_model_writes_is_a_value_or_malformed(text):
     try:
@@ -181,7 +182,7 @@ LEAF = (
 VALUES = LEAF | st.lists(LEAF, max_size=3) | st.dictionaries(st.text(max_size=3), LEAF, max_size=3)
 
 
-@settings(max_examples=60)
+@settings(max_examples=depth(20, 100))
 @given(st.lists(VALUES, min_size=1, max_size=3) | st.dictionaries(st.text(max_size=3), VALUES, min_size=1, max_size=3))
 def test_json_is_read_as_json_and_pythons_repr_as_what_it_says(value):
     assert clean_json(json.dumps(value)) == (value, [])

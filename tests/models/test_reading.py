@@ -6,6 +6,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.deep import depth
 
 from failsoft.base.errors import EmptyResult, FailsoftError, MalformedResult, StreamCut
 from failsoft.models.assembly import Assembler
@@ -96,7 +97,7 @@ ODD = [
 texts = st.lists(st.one_of(st.sampled_from([*ODD, "plain"]), st.text(max_size=4).filter(str.isprintable)), max_size=12)
 
 
-@settings(max_examples=60)
+@settings(max_examples=depth(20, 100))
 @given(
     texts,
     st.lists(st.integers(0, 3000), max_size=10),

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.deep import depth
 
 from failsoft.base.errors import BadInput, DeadlineExceeded, MalformedResult, RateLimited, Unauthorized
 from failsoft.models import wire
@@ -436,7 +437,7 @@ def answers(draw):
 finite = answers().map(lambda answer: json.loads(json.dumps(answer).replace("Infinity", "0")))
 
 
-@settings(max_examples=50)
+@settings(max_examples=depth(16, 100))
 @given(finite, st.lists(st.integers(0, 4000), max_size=12))
 def test_a_replayed_answer_assembles_to_itself_however_its_bytes_are_cut(answer, cuts):
     """Case 45, through SSE, chunks, assembling."""

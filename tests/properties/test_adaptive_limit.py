@@ -4,6 +4,7 @@ import math
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.deep import depth
 
 from failsoft.kernel.adaptive import AdaptiveLimit, AdaptiveLimitPolicy
 
@@ -17,7 +18,7 @@ CALLS = st.tuples(
 )
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=depth(33, 100))
 @given(bounds=RANGES, permits=st.integers(1, 1000), calls=st.lists(CALLS, max_size=60), seed=st.integers(0, 3))
 def test_any_sequence_of_calls_keeps_it_in_range(bounds, permits, calls, seed):
     minimum, maximum = bounds
@@ -40,7 +41,7 @@ def test_any_sequence_of_calls_keeps_it_in_range(bounds, permits, calls, seed):
     assert repr(limit)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=depth(16, 100))
 @given(
     slots=st.integers(2, 60),
     seconds=st.sampled_from([0.002, 0.1, 3.0]),
@@ -63,7 +64,7 @@ def test_any_noiseless_knee_is_found(slots, seconds, initial):
     assert abs(mean - slots) <= max(1.0, 0.2 * slots)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=depth(16, 100))
 @given(initial=st.integers(1, 200), minimum=st.integers(1, 4), timeout=st.sampled_from([0.5, 30.0]))
 def test_when_all_time_out_it_is_at_its_minimum_soon_and_never_above_twice_that(initial, minimum, timeout):
     limit = AdaptiveLimit(AdaptiveLimitPolicy(minimum=minimum), max(initial, minimum))

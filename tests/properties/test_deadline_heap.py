@@ -4,6 +4,7 @@ import asyncio
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.deep import depth
 
 from failsoft.kernel.deadline import FIRED, FIRED_STALLED, NOT_FIRED, STALL, Alarm, DeadlineHeap
 from failsoft.testing.clock import virtual_loop
@@ -24,7 +25,7 @@ class Recorded(Alarm):
         self.task = None
 
 
-@settings(max_examples=80)
+@settings(max_examples=depth(26, 100))
 @given(st.lists(st.tuples(TIMES, st.one_of(st.none(), TIMES)), max_size=120))
 async def test_each_alarm_fires_at_its_time_unless_it_was_disarmed_before(plan):
     loop = virtual_loop()

@@ -6,6 +6,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.deep import depth
 
 from failsoft.kernel.latency import LatencyHistogram
 from failsoft.kernel.timeout import AdaptiveTimeout, AdaptiveTimeoutPolicy
@@ -62,7 +63,7 @@ def both(samples, half_life):
     return histogram, naive, now
 
 
-@settings(max_examples=40)
+@settings(max_examples=depth(13, 100))
 @given(SAMPLES, st.sampled_from([5.0, 150.0]), st.floats(0.0, 100.0), st.booleans())
 def test_the_weighted_number_of_samples_is_that_of_a_list(samples, half_life, later, censored):
     histogram, naive, now = both(samples, half_life)
@@ -73,7 +74,7 @@ def test_the_weighted_number_of_samples_is_that_of_a_list(samples, half_life, la
     assert histogram.longest() == longest
 
 
-@settings(max_examples=40)
+@settings(max_examples=depth(13, 100))
 @given(SAMPLES, st.sampled_from([0.1, 0.5, 0.95]), st.booleans())
 def test_quantiles_are_those_of_a_list_of_all_samples(samples, q, censored):
     samples = [(value, cut, 0.0) for value, cut, _ in samples]  # of one weight: no rounding decides
@@ -82,7 +83,7 @@ def test_quantiles_are_those_of_a_list_of_all_samples(samples, q, censored):
     assert histogram.quantiles([q, 1.0], censored=censored)[0] == histogram.quantile(q, censored=censored)
 
 
-@settings(max_examples=40)
+@settings(max_examples=depth(13, 100))
 @given(SAMPLES, SAMPLES, st.floats(0.0, 50.0))
 def test_merging_is_having_seen_both(first, second, later):
     one, naive, now = both(first, 150.0)
@@ -96,7 +97,7 @@ def test_merging_is_having_seen_both(first, second, later):
     assert one.longest() == max(bucketed(value) for value, *_ in first + second)
 
 
-@settings(max_examples=40)
+@settings(max_examples=depth(13, 100))
 @given(SAMPLES, st.floats(0.0, 50.0))
 def test_written_down_and_read_back_it_is_the_same(samples, later):
     one, _, now = both(samples, 150.0)
@@ -140,7 +141,7 @@ def test_bad_data_is_refused():
 # --- limits ----------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=40)
+@settings(max_examples=depth(13, 100))
 @given(
     st.lists(st.floats(0.01, 30.0), min_size=1, max_size=120),
     st.builds(
