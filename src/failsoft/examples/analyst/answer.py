@@ -13,7 +13,7 @@ from typing import Literal
 
 from failsoft.examples.analyst import anomaly, wording
 from failsoft.examples.analyst.anomaly import Judgement
-from failsoft.examples.analyst.compare import REASONS, Change, Comparison
+from failsoft.examples.analyst.compare import REASONS, Change, Comparison, same_period
 from failsoft.examples.analyst.query import Result, ResultColumn
 from failsoft.examples.analyst.spec import Intent, Query, Scalar, TableProfile
 
@@ -73,7 +73,7 @@ def write(
     sections = []
     if result is not None:
         where = provenance(result, profile, language)
-        lead = say.comparison_lead(comparison, judgement) if comparison else say.result_lead(result)
+        lead = say.comparison_lead(comparison, judgement) if comparison else say.result_lead(result, intent.focus)
         understood = (
             wording.pick(language, f"Understood as: {intent.reading}", f"理解为：{intent.reading}")
             if intent.reading
@@ -116,7 +116,7 @@ def lead(
 ) -> str:
     """The answer in a sentence or two."""
     say = _Say(intent.language, profile)
-    return say.comparison_lead(comparison, judgement) if comparison else say.result_lead(result)
+    return say.comparison_lead(comparison, judgement) if comparison else say.result_lead(result, intent.focus)
 
 
 def provenance(result: Result, profile: TableProfile | None, language: str) -> str:
@@ -215,8 +215,26 @@ class _Say:
             f"没有符合条件的数据{self._in(result.query)}。",
         )
 
-    def result_lead(self, result: Result) -> str:
+    def _share_lead(self, result: Result, focus: str) -> str | None:
+        """What share the one group has that was asked about; None when it has no row."""
+        column, at = result.value_column, result.value_index
+        for row in result.rows if len(result.columns) > at + 1 else ():
+            share, key = row[at + 1], result.key(row)
+            if len(key) == 1 and str(key[0]) == focus and isinstance(share, float):
+                label = self._label(key, result.columns[:at])
+                measure = f"{self._measure(result.query)}{self._in(result.query)}"
+                part, whole = self._number(row[at], column), self._number(result.total, column)
+                told = wording.percent(share, signed=False)
+                return self._pick(
+                    f"{label} is {told} of the {measure}: {part} of {whole}.",
+                    f"{label}占{measure}的 {told}：{whole} 中的 {part}。",
+                )
+        return None
+
+    def result_lead(self, result: Result, focus: str | None = None) -> str:
         """One sentence with the main numbers of an answer."""
+        if focus is not None and (told := self._share_lead(result, focus)) is not None:
+            return told
         column, at = result.value_column, result.value_index
         groups = result.columns[:at]
         measure, period = self._measure(result.query), self._in(result.query)
@@ -267,8 +285,11 @@ class _Say:
             )
         value, reference = self._number(total.value, column), self._number(total.reference, column)
         moved = self._moved(total, column)
+        where = "in"
+        if same_period(comparison):
+            measure, where = f"{measure}{self._in(comparison.left)}", "for"
         text = self._pick(
-            f"The {measure} is {value} in {left} and {reference} in {right}: {moved}.",
+            f"The {measure} is {value} {where} {left} and {reference} {where} {right}: {moved}.",
             f"{measure}：{left} 为 {value}，{right} 为 {reference}，{moved}。",
         )
         moves = sorted((r for r in comparison.rows if r.difference), key=lambda r: -abs(r.difference or 0))[:2]

@@ -99,8 +99,8 @@ def changes(
     return Comparison(
         groups=groups,
         value=left.value_column,
-        left_label=left_label or _label(left.query),
-        right_label=right_label or _label(right.query),
+        left_label=left_label or _label(left.query, right.query),
+        right_label=right_label or _label(right.query, left.query),
         rows=tuple(kept),
         total=total,
         left=left.query,
@@ -126,10 +126,17 @@ def _number(value: Scalar) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def _label(query: Query) -> str:
-    if query.period is not None:
+def _label(query: Query, other: Query) -> str:
+    """What sets a query apart from the other: its period, or the values it is about."""
+    if query.period is not None and query.period != other.period:
         return query.period.label
-    return ", ".join(f"{f.value}" for f in query.filters)
+    own = [item for item in query.filters if item not in other.filters]
+    return ", ".join(f"{'≠ ' if item.op in ('!=', 'not in') else ''}{item.value}" for item in own or query.filters)
+
+
+def same_period(comparison: Comparison) -> bool:
+    """Whether both sides are about the same time (or all of it): two values are compared, not two periods."""
+    return comparison.left.period == comparison.right.period
 
 
 def subtract(value: float, reference: float) -> float:

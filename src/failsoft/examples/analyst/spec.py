@@ -149,12 +149,14 @@ class Intent:
     a single number. ``reading`` says back in the question's language what was understood; ``notes`` what was assumed.
     In a comparison ``query.order`` and ``query.limit`` rank the compared groups by ``rank``: the value of ``query``, or
     the change between the two; ``compare_to`` itself never carries an order or a limit, so that no group is missing.
+    ``focus`` is the one group that was asked about, where the others are shown for what it is a share of.
     """
 
     query: Query
     compare_to: Query | None = None
     rank: Literal["value", "change"] = "value"
     mark_unusual: bool = False
+    focus: str | None = None
     chart: Literal["bar", "line", "compare"] | None = None
     language: Literal["en", "zh"] = "en"
     reading: str = ""

@@ -81,7 +81,9 @@ class Conditions(NumericConditions):
             slotted = before is not None and (
                 before.has("slot") or before.has("join") or before.has("compare") or before.has("dir")
             )
-            return exact and (said.isupper() or said.isdigit()) and (len(said) == 2 or bool(slotted))
+            if not (said.isupper() or said.isdigit()):  # a little word: a value when it is nothing else
+                return exact and not (word.stop or word.senses or word.concepts)
+            return exact and (len(said) == 2 or bool(slotted))
         if word.stop and not word.senses and any(not hit.partial for hit in hits) and self._attributive(i):
             return True
         if word.senses or word.stop:

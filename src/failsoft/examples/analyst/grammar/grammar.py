@@ -460,6 +460,7 @@ class _Reading:
             compare_to=other,
             rank=ranking.rank if ranking else "value",
             mark_unusual=unusual,
+            focus=share.value if share is not None else None,
             chart=self._chart(groups, compared=other is not None),
             language=self.language,
         )
