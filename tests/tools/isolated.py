@@ -41,7 +41,7 @@ def warm() -> int:
     return os.getpid()
 
 
-@tool(isolation="process", timeout="5s", kind="action")
+@tool(isolation="process", timeout="3s", kind="action")
 def stubborn(pids: str) -> None:
     """Ignores SIGTERM, and so do its children, one of them in a session of its own."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
