@@ -86,6 +86,20 @@ def serve(bulkhead: Bulkhead, calls: list[Call], now: float = 0.0) -> list[Call]
     return order
 
 
+def serve_from(bulkhead: Bulkhead, calls: list[Call], most: int | None = None) -> list[str]:
+    """The names in the order of their permits, where one of the calls has the permit by now."""
+    (first,) = [call for call in calls if call.has_permit]
+    waiting = [call for call in calls if call is not first]
+    order = [first.name]
+    bulkhead.release(0.0, tenant=first.tenant)
+    while len(order) < (len(calls) if most is None else most):
+        (call,) = [call for call in waiting if call.has_permit]
+        waiting.remove(call)
+        order.append(call.name)
+        bulkhead.release(0.0, tenant=call.tenant)
+    return order
+
+
 def learn(bulkhead: Bulkhead, seconds: float, now: float = 0.0, times: int = 64) -> None:
     """Teaches a bulkhead with all permits taken how long calls hold them."""
     for _ in range(times):
@@ -365,6 +379,28 @@ def test_tenants_take_turns():
     others = queued(bulkhead, Call(tenant="b", name="b"), Call(tenant="c", name="c"), Call(tenant="b", name="b"))
     order = serve(bulkhead, flood + others)
     assert [call.name for call in order] == ["flood", "b", "c", "flood", "b", "flood", "flood", "flood", "flood"]
+
+
+def test_a_tenant_that_always_waits_goes_after_those_that_come_now_and_then():
+    bulkhead = full()
+    flood = queued(bulkhead, *(Call(tenant="flood", name="flood") for _ in range(40)))
+    served = serve(bulkhead, flood[:30])
+    assert len(served) == 30
+    others = queued(bulkhead, *(Call(tenant=name, name=name) for name in "bcbcb"))
+    bulkhead.release(0.0, tenant="flood")
+    order = serve_from(bulkhead, others)
+    assert order == ["b", "c", "b", "c", "b"], "the flood had more than its part: none of its ten comes between"
+
+
+def test_a_tenant_goes_before_a_flood_only_until_it_had_its_even_part():
+    bulkhead = full(tenant_share=1.0)
+    calls = queued(bulkhead, *(Call(tenant="flood", name="flood") for _ in range(140)))
+    serve(bulkhead, calls[:64])
+    late = queued(bulkhead, *(Call(tenant="late", name="late") for _ in range(76)))
+    bulkhead.release(0.0, tenant="flood")
+    order = serve_from(bulkhead, [*calls[64:], *late], 70)
+    assert order[:32] == ["late"] * 32, "half of the last 64 are forgotten"
+    assert order[33:69] == ["late", "flood"] * 18 or order[33:69] == ["flood", "late"] * 18, "and then by turns"
 
 
 def test_a_tenant_holds_at_most_its_share_of_the_queue():
@@ -699,14 +735,10 @@ def test_newest_first_is_for_the_tenant_that_floods_not_for_the_others():
             bulkhead.release(now, latency=0.1, tenant=None if tick == 1 else "flood")
     assert bulkhead.statistics(now).overloaded
     small = queued(bulkhead, Call(tenant="small"), Call(tenant="small"), now=now)
-    served = {False: 0, True: 0}
-    tenant = "flood"
-    while not small[1].has_permit:
-        served[small[0].has_permit] += 1
-        before = small[0].has_permit
-        bulkhead.release(now, tenant=tenant)
-        tenant = "small" if small[1].has_permit or small[0].has_permit != before else "flood"
-    assert served == {False: 2, True: 2}, "in its own order, every second turn"
+    bulkhead.release(now, tenant="flood")
+    assert [call.has_permit for call in small] == [True, False], "in its own order"
+    bulkhead.release(now, tenant="small")
+    assert small[1].has_permit
 
 
 def test_a_standing_queue_is_served_newest_first_and_sheds_its_oldest():

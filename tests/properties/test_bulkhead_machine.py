@@ -1,6 +1,7 @@
 """The bulkhead against a naive model that keeps one plain list, and its invariants under everything at once."""
 
 import math
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -258,6 +259,7 @@ class Model(Everything):
     def begin(self, policy: BulkheadPolicy) -> None:
         super().begin(policy)
         self.turns: list[list[str | None]] = [[] for _ in range(6)]
+        self.had: list[Counter[str]] = [Counter() for _ in range(6)]
         self.credit = 0.0
 
     def rank(self, call: Call) -> int:
@@ -285,7 +287,9 @@ class Model(Everything):
         turns = self.turns[rank]
         most = max(1, int(policy.tenant_share * limit))
         held = [tenant for tenant, _, _ in self.held]
-        allowed = [tenant for tenant in turns if tenant is None or held.count(tenant) < most]
+        had = self.had[rank]
+        even = had.total() / max(len(turns), len(had))
+        allowed = [tenant for tenant in turns if tenant is None or (held.count(tenant) < most and had[tenant] <= even)]
         if len(turns) > 1 and allowed:
             while turns[0] != allowed[0]:
                 turns.append(turns.pop(0))
@@ -304,6 +308,10 @@ class Model(Everything):
         if self.contested:
             self.credit += self.bulkhead.policy.normal_share - (call.priority == 1)
         self.turns[rank].append(self.turns[rank].pop(self.turns[rank].index(call.tenant)))
+        if call.tenant is not None:
+            self.had[rank][call.tenant] += 1
+            if self.had[rank].total() == 64:
+                self.had[rank] = +Counter({tenant: count // 2 for tenant, count in self.had[rank].items()})
         self.tidy()
         policy = self.bulkhead.policy
         fallbacks = sum(fallback for _, fallback, _ in self.held)

@@ -6,7 +6,8 @@ wake its task. The order in which waiters are served:
 1. strictly by priority, but NORMAL keeps ``normal_share`` of the grants while CRITICAL floods;
 2. within a priority, first-choice traffic before traffic that fell back here, which gets at most ``fallback_share`` of
    the permits, so that one downstream's failure does not become the next one's (no fallback storm);
-3. within that, tenants take turns, and those that hold more than ``tenant_share`` of the permits lose theirs;
+3. within that, tenants take turns, and those that hold ``tenant_share`` of the permits, or lately had more than
+   their even part of the grants, lose theirs to those that do and had not;
 4. within a tenant, first come first served, or newest first while the lane is overloaded (see
    :mod:`failsoft.kernel.codel`): under overload the oldest have the least budget left, and serving them first makes
    everybody late.

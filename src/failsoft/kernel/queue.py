@@ -1,9 +1,10 @@
 """Who waits for a permit: waiters, the lanes they wait in, and the queue of all lanes.
 
 A lane holds the waiters of one priority, first-choice traffic and traffic that fell back separately. Within a lane
-tenants take turns; within a tenant the lane's discipline decides, first come first served or newest first. Every
-operation is O(1): a waiter that leaves is unlinked at once, so nothing dead stays behind, and there is nothing to
-compact.
+tenants take turns, and those that lately had more than their even part of the grants go last: with turns alone,
+whoever always waits takes every second permit from those who come now and then. Within a tenant the lane's discipline
+decides, first come first served or newest first. Every operation is O(1): a waiter that leaves is unlinked at once, so
+nothing dead stays behind, and there is nothing to compact.
 """
 
 from __future__ import annotations
@@ -71,7 +72,10 @@ class Waiter:
 class Lane:
     """The waiters of one rank. ``waiting`` is their number; ``codel`` tells whether the lane is overloaded."""
 
-    __slots__ = ("age", "codel", "fallback", "priority", "spare", "tenants", "waiting")
+    LATELY = 64
+    """Grants to tenants after which all that are counted count half: a while that is forgotten without a jump."""
+
+    __slots__ = ("age", "codel", "fallback", "grants", "had", "priority", "spare", "tenants", "waiting")
 
     def __init__(self, priority: int, fallback: bool) -> None:
         self.priority = priority
@@ -84,6 +88,10 @@ class Lane:
         """The same by tenant, whose turn it is first; tenants without a waiter are not in it."""
         self.spare: OrderedDict[Waiter, None] | None = None
         """An emptied queue of a tenant: with one waiter at a time, making one would be half of the cost."""
+        self.had: dict[str, int] = {}
+        """Grants that tenants had lately; at most ``LATELY`` in all."""
+        self.grants = 0
+        """Their sum."""
 
     def append(self, waiter: Waiter) -> None:
         """Adds a waiter at the end."""
@@ -114,14 +122,27 @@ class Lane:
         """The oldest waiter; there must be one."""
         return next(iter(self.age))
 
+    def served(self, tenant: str) -> None:
+        """A tenant had a grant: its turn is over."""
+        had = self.had
+        had[tenant] = had.get(tenant, 0) + 1
+        self.grants += 1
+        if self.grants >= self.LATELY:
+            self.had = {tenant: count >> 1 for tenant, count in had.items() if count > 1}
+            self.grants = sum(self.had.values())
+
     def next(self, held: Mapping[str, int], most: int) -> Waiter:
-        """Whose turn it is. Tenants that hold ``most`` permits or more lose their turn to one that holds fewer."""
+        """Whose turn it is. It passes over tenants that hold ``most`` permits or more, or lately had more than their
+        even part of the grants, while there is one that does and had not.
+        """
         tenants = self.tenants
-        if held and len(tenants) > 1:
-            # Each tenant passed over holds `most` permits, so there are at most in_use / most of them.
+        if len(tenants) > 1:
+            had = self.had
+            even = self.grants / max(len(tenants), len(had))
+            # Each one passed over holds `most` permits, or had two of at most 64 grants: there are few of them.
             for _ in range(len(tenants)):
                 tenant = next(iter(tenants))
-                if tenant is None or held.get(tenant, 0) < most:
+                if tenant is None or (held.get(tenant, 0) < most and had.get(tenant, 0) <= even):
                     break
                 tenants.move_to_end(tenant)
         own = next(iter(tenants.values()))
@@ -295,6 +316,9 @@ class Queue:
         """Takes out a waiter that gets its permit: its tenant and its priority have had their turn."""
         if contested:
             self.credit += self.share - (lane.priority == Priority.NORMAL)
+        tenant = waiter.tenant
         if len(lane.tenants) > 1:
-            lane.tenants.move_to_end(waiter.tenant)
+            lane.tenants.move_to_end(tenant)
+        if tenant is not None:
+            lane.served(tenant)
         self.remove(waiter)
