@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 __all__ = ["NAMES", "PATTERNS", "REDACTED", "RedactingFilter", "Redactor"]
@@ -82,6 +82,11 @@ class Redactor:
             text = self._field.sub(rf'\1"{REDACTED}"', text)
         return self._shape.sub(_within_a_string, text) if self._marked(text) else text
 
+    def jsons(self, texts: Sequence[str]) -> Sequence[str]:
+        """The same for each of many; to look once through all of them is much quicker when none holds anything."""
+        whole = "\n".join(texts)
+        return [self.json(text) for text in texts] if self._hinted(whole) or self._marked(whole) else texts
+
     def text(self, text: str) -> str:
         """Any text, a log line for example, without secrets."""
         if self._hinted(text):
@@ -90,10 +95,18 @@ class Redactor:
 
     def _hinted(self, text: str) -> bool:
         lower = text.lower()
-        return any(hint in lower for hint in self._hints)
+        for hint in self._hints:  # noqa: SIM110 - any() takes several times as long, for every text that is written
+            if hint in lower:
+                return True
+        return False
 
     def _marked(self, text: str) -> bool:
-        return self._marks is None or any(mark in text for mark in self._marks)
+        if self._marks is None:
+            return True
+        for mark in self._marks:  # noqa: SIM110 - as above
+            if mark in text:
+                return True
+        return False
 
     def __repr__(self) -> str:
         return "<Redactor>"

@@ -89,8 +89,8 @@ class SqliteStore(SqliteApprovals, SqliteLeases, SqliteKeeping, SingleWrites):
         self._thread: threading.Thread | None = None
         self._commits = 0
 
-    def _text(self, value: Any) -> str:
-        return self._redactor.json(json_of(value))
+    def _texts(self, values: Sequence[Any]) -> Sequence[str]:
+        return self._redactor.jsons([json_of(value) for value in values])
 
     # --- the writer thread -----------------------------------------------------------------------------------------
 
@@ -201,11 +201,11 @@ class SqliteStore(SqliteApprovals, SqliteLeases, SqliteKeeping, SingleWrites):
 
     async def create_run(self, record: RunRecord) -> Created:
         """See :class:`~failsoft.stores.protocols.RunStore`."""
-        return await self._submit(lambda db: create(db, record, self._text))
+        return await self._submit(lambda db: create(db, record, self._texts))
 
     async def write(self, writes: Sequence[Write]) -> list[FailsoftError | None]:
         """See :class:`~failsoft.stores.protocols.RunStore`."""
-        return await self._submit(lambda db: [write(db, one, self._text) for one in writes])
+        return await self._submit(lambda db: write(db, writes, self._texts))
 
     async def acquire(self, run: str, node: str, *, expected: int | None = None, died: bool = False) -> int:
         """See :class:`~failsoft.stores.protocols.RunStore`."""

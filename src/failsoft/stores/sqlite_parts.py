@@ -44,7 +44,7 @@ class _Submitting:
     async def _submit(self, do: Callable[[sqlite3.Connection], T]) -> T:
         raise NotImplementedError
 
-    def _text(self, value: Any) -> str:
+    def _texts(self, values: Sequence[Any]) -> Sequence[str]:
         raise NotImplementedError
 
 
@@ -105,7 +105,7 @@ class SqliteApprovals(_Submitting):
                     record.run,
                     record.task,
                     record.tool,
-                    self._text(record.arguments),
+                    *self._texts([record.arguments]),
                     record.arguments_hash,
                     record.reason,
                     record.created,
@@ -194,7 +194,7 @@ class SqliteApprovals(_Submitting):
                     intent.arguments_hash,
                     intent.at,
                     intent.ended,
-                    self._text(intent.detail),
+                    *self._texts([intent.detail]),
                 ),
             )
             return None

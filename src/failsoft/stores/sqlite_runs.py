@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
 from typing import Any, Final
 
 import msgspec
@@ -14,6 +15,7 @@ from failsoft.stores.protocols import (
     AppendEvents,
     Created,
     CreateRun,
+    FinishRun,
     FinishTask,
     RunRecord,
     SaveSnapshot,
@@ -23,10 +25,10 @@ from failsoft.stores.protocols import (
     Write,
 )
 
-__all__ = ["Text", "acquire", "check_held", "create", "json_of", "listed", "load", "read_events", "write"]
+__all__ = ["Texts", "acquire", "check_held", "create", "json_of", "listed", "load", "read_events", "write"]
 
-Text = Callable[[Any], str]
-"""Makes the JSON of a value, without secrets."""
+Texts = Callable[[Sequence[Any]], Sequence[str]]
+"""Makes the JSON of each value, without secrets."""
 
 
 def _plain(value: Any) -> Any:
@@ -39,10 +41,12 @@ _decode: Final = msgspec.json.decode
 
 def json_of(value: Any) -> str:
     """The JSON of a value; what JSON has no words for is written as its repr."""
-    return _encoder.encode(dict(value) if isinstance(value, Mapping) else value).decode()
+    if type(value) is not dict and isinstance(value, Mapping):
+        value = dict(value)
+    return _encoder.encode(value).decode()
 
 
-def create(db: sqlite3.Connection, record: RunRecord, text: Text) -> Created:
+def create(db: sqlite3.Connection, record: RunRecord, texts: Texts) -> Created:
     """See :meth:`~failsoft.stores.protocols.RunStore.create_run`."""
     if record.idempotency_key is not None:
         row = db.execute(
@@ -67,7 +71,7 @@ def create(db: sqlite3.Connection, record: RunRecord, text: Text) -> Created:
             record.body_hash,
             record.agent,
             record.session,
-            text(record.request),
+            *texts([record.request]),
             record.created,
             record.budget,
             record.background,
@@ -80,44 +84,72 @@ def create(db: sqlite3.Connection, record: RunRecord, text: Text) -> Created:
     return Created(record.run, 1)
 
 
-def write(db: sqlite3.Connection, one: Write, text: Text) -> FailsoftError | None:
-    """Makes one write if its condition holds, else gives the conflict."""
+def write(db: sqlite3.Connection, writes: Sequence[Write], texts: Texts) -> list[FailsoftError | None]:
+    """Makes each write whose condition holds, in order; gives the conflict of each that does not."""
+    found: list[FailsoftError | None] = []
+    for _, same in groupby(writes, _together):
+        group = list(same)
+        first = group[0]
+        if isinstance(first, AppendEvents | FinishTask):
+            if not _is_held(db, first.run, first.epoch):
+                found += [_conflict(db, first.run, first.epoch)] * len(group)
+                continue
+            if isinstance(first, FinishTask):
+                _insert_tasks(db, first.run, [one.record for one in group if isinstance(one, FinishTask)], texts)
+            else:
+                _insert_events(db, first, texts)
+            found += [None] * len(group)
+        else:
+            found.append(_write_one(db, first, texts))
+    return found
+
+
+def _together(one: Write) -> Any:
+    """What is the same for writes that can be made at once: ends of tasks of one run."""
+    return (one.run, one.epoch) if isinstance(one, FinishTask) else id(one)
+
+
+def _write_one(db: sqlite3.Connection, one: CreateRun | SaveSnapshot | FinishRun, texts: Texts) -> FailsoftError | None:
     if isinstance(one, CreateRun):
         try:
-            create(db, one.record, text)
+            create(db, one.record, texts)
         except FailsoftError as error:
             return error
         return None
     if isinstance(one, SaveSnapshot):
         changed = db.execute(
             "UPDATE runs SET state = ?, snapshot = ? WHERE run = ? AND epoch = ? AND terminal IS NULL",
-            (one.state, text(one.data), one.run, one.epoch),
+            (one.state, *texts([one.data]), one.run, one.epoch),
         ).rowcount
-    elif isinstance(one, AppendEvents | FinishTask):
-        changed = _is_held(db, one.run, one.epoch)
-        if changed:
-            _insert(db, one, text)
     else:
         changed = db.execute(
             "UPDATE runs SET state = ?1, terminal = ?1, result = ?2, ended = ?3 "
             "WHERE run = ?4 AND epoch = ?5 AND terminal IS NULL",
-            (one.terminal, text(one.result), one.at, one.run, one.epoch),
+            (one.terminal, *texts([one.result]), one.at, one.run, one.epoch),
         ).rowcount
     return None if changed else _conflict(db, one.run, one.epoch)
 
 
-def _insert(db: sqlite3.Connection, one: AppendEvents | FinishTask, text: Text) -> None:
-    if isinstance(one, AppendEvents):
-        db.executemany(
-            "INSERT OR REPLACE INTO events VALUES (?, ?, ?, ?, ?, ?, ?)",
-            [(one.run, e.epoch, e.seq, e.kind, e.at, e.task, text(e.data)) for e in one.events],
-        )
-    elif isinstance(one, FinishTask):
-        task = one.record
-        db.execute(
-            "INSERT OR REPLACE INTO tasks VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (one.run, task.task, task.status, text(task.value), text(task.provenance), task.started, task.ended),
-        )
+def _insert_events(db: sqlite3.Connection, one: AppendEvents, texts: Texts) -> None:
+    run, events = one.run, one.events
+    db.executemany(
+        "INSERT OR REPLACE INTO events VALUES (?, ?, ?, ?, ?, ?, ?)",
+        [
+            (run, e.epoch, e.seq, e.kind, e.at, e.task, data)
+            for e, data in zip(events, texts([e.data for e in events]), strict=True)
+        ],
+    )
+
+
+def _insert_tasks(db: sqlite3.Connection, run: str, tasks: Sequence[TaskRecord], texts: Texts) -> None:
+    values, provenances = texts([one.value for one in tasks]), texts([one.provenance for one in tasks])
+    db.executemany(
+        "INSERT OR REPLACE INTO tasks VALUES (?, ?, ?, ?, ?, ?, ?)",
+        [
+            (run, one.task, one.status, value, provenance, one.started, one.ended)
+            for one, value, provenance in zip(tasks, values, provenances, strict=True)
+        ],
+    )
 
 
 def _is_held(db: sqlite3.Connection, run: str, epoch: int) -> int:
