@@ -164,10 +164,10 @@ class App:
         self._pager: Webhook | None = None
         self._watchdog = LoopWatchdog(self.bus)
         self._timeline = Timeline()
-        self.bus.add(self._timeline.hear)
+        self.bus.add(self._timeline.hear, only=self._timeline.hears)
         self.metrics = RunMetrics()
         """What runs, breakers and the loop have done, for a scrape."""
-        self.bus.add(self.metrics.hear)
+        self.bus.add(self.metrics.hear, only=self.metrics.hears)
         self.gateway: Gateway | None = self._made_gateway()
         """The model gateway, when models are configured."""
         self.golden = golden if golden is not None else _golden_of(self.settings)

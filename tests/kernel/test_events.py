@@ -20,6 +20,35 @@ def test_whatever_a_listener_raises_is_counted_and_the_others_hear(error):
     assert (bus.errors, type(bus.last_error), len(heard)) == (1, error, 1)
 
 
+def test_a_listener_hears_of_the_kinds_it_asked_for_and_is_asked_once():
+    bus, heard, everything, asked = EventBus(), [], [], []
+
+    def only(kind):
+        asked.append(kind)
+        return kind == "x"
+
+    bus.emit(Event("x", 0.0))  # before anybody listens, and not remembered
+    remove = bus.add(heard.append, only=only)
+    bus.add(everything.append)
+    for kind in ("x", "y", "x", "y"):
+        bus.emit(Event(kind, 1.0))
+    assert [event.kind for event in heard] == ["x", "x"]
+    assert [event.kind for event in everything] == ["x", "y", "x", "y"]
+    assert asked == ["x", "y"]
+    remove()
+    bus.emit(Event("x", 2.0))
+    assert (len(heard), len(everything)) == (2, 5)
+
+
+def test_what_is_remembered_of_kinds_has_a_bound():
+    bus, heard = EventBus(), []
+    bus.add(heard.append, only=lambda kind: kind.startswith("k"))
+    for n in range(2_500):
+        bus.emit(Event(f"k{n}", 0.0))
+    assert len(heard) == 2_500
+    assert len(bus._by_kind) <= 1_000
+
+
 def test_a_listener_is_removed_once_and_for_all():
     bus, heard = EventBus(), []
     remove = bus.add(heard.append)

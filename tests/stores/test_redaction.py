@@ -96,3 +96,10 @@ def test_no_secret_reaches_the_log(caplog):
     finally:
         logger.removeHandler(handler)
     assert seen == [f"called u with {REDACTED}", "100 % sure"]
+
+
+def test_of_many_texts_each_is_cleaned_by_itself():
+    texts = ['{"a": 1}', '{"password": "hunter2"}', '{"b": "sk-' + "x" * 20 + '"}', "null"]
+    assert Redactor().jsons(texts) == [Redactor().json(text) for text in texts]
+    assert Redactor().jsons(texts[:1]) == texts[:1]
+    assert Redactor(patterns=[r"KD-\d+"]).jsons(['"KD-1"', "1"]) == [f'"{REDACTED}"', "1"]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 __all__ = ["Event", "EventBus", "Listener", "Subscription"]
 
@@ -42,34 +42,58 @@ class Event(NamedTuple):
 
 
 Listener = Callable[[Event], None]
+Hears = Callable[[str], bool]
+
+_KINDS: Final = 1_000
+"""Kinds of events whose listeners are remembered."""
 
 
 class EventBus:
-    """Fans events out to listeners, in the order they were added.
+    """Fans events out to listeners, in the order they were added; each may say of which kinds it wants to hear.
 
     ``emit`` never raises (an exception of a listener is counted in ``errors``) and never blocks. With no listeners,
     ``bus.listeners`` is an empty tuple: hot paths test it before they build an event.
     """
 
-    __slots__ = ("errors", "last_error", "listeners")
+    __slots__ = ("_by_kind", "_only", "errors", "last_error", "listeners")
 
     def __init__(self, listeners: Iterable[Listener] = ()) -> None:
         self.listeners: tuple[Listener, ...] = tuple(listeners)
+        self._only: tuple[Hears | None, ...] = (None,) * len(self.listeners)
+        self._by_kind: dict[str, tuple[Listener, ...]] = {}
         self.errors = 0
         self.last_error: BaseException | None = None
 
-    def add(self, listener: Listener) -> Callable[[], None]:
-        """Adds a listener; returns a function that removes it again (harmless when called twice)."""
-        self.listeners = (*self.listeners, listener)
+    def add(self, listener: Listener, *, only: Hears | None = None) -> Callable[[], None]:
+        """Adds a listener; returns a function that removes it again (harmless when called twice).
+
+        ``only(kind)`` says whether it hears of events of that kind; it is asked once for each kind, and must
+        not raise.
+        """
+        self._set((*zip(self.listeners, self._only, strict=True), (listener, only)))
 
         def remove() -> None:
-            self.listeners = tuple(one for one in self.listeners if one is not listener)
+            self._set(pair for pair in zip(self.listeners, self._only, strict=True) if pair[0] is not listener)
 
         return remove
 
+    def _set(self, pairs: Iterable[tuple[Listener, Hears | None]]) -> None:
+        kept = tuple(pairs)
+        self.listeners, self._only = tuple(one for one, _ in kept), tuple(only for _, only in kept)
+        self._by_kind = {}
+
+    def _who(self, kind: str) -> tuple[Listener, ...]:
+        """The listeners that hear of a kind."""
+        if len(self._by_kind) >= _KINDS:
+            self._by_kind = {}
+        pairs = zip(self.listeners, self._only, strict=True)
+        who = self._by_kind[kind] = tuple(one for one, only in pairs if only is None or only(kind))
+        return who
+
     def emit(self, event: Event) -> None:
-        """Hands `event` to every listener."""
-        for listener in self.listeners:
+        """Hands `event` to every listener that hears of its kind."""
+        who = self._by_kind.get(event.kind)
+        for listener in self._who(event.kind) if who is None else who:
             try:
                 listener(event)
             except KeyboardInterrupt:

@@ -21,6 +21,7 @@ from failsoft.server.call_log import CallLog
 __all__ = ["RunLine", "RunLog", "TaskCallLine"]
 
 _TERMINAL: Final = frozenset({"run.completed", "run.degraded", "run.failed", "run.cancelled", "run.expired"})
+_HEARD: Final = _TERMINAL | {"attempt.finished", "call.rejected", "run.received"}
 _RUNNING: Final = 25_000
 """Runs whose agents are remembered until they end."""
 _NOTHING: Final = 0.001
@@ -71,7 +72,7 @@ class RunLog:
         self._log = log
         self._wall = wall
         self._agents: OrderedDict[str, str] = OrderedDict()
-        self._remove = bus.add(self._on_event) if log.on else None
+        self._remove = bus.add(self._on_event, only=_HEARD.__contains__) if log.on else None
 
     def _on_event(self, event: Event) -> None:
         run = event.run

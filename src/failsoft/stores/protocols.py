@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
 
 from failsoft.base.errors import FailsoftError
 from failsoft.stores.approvals import ApprovalStore
@@ -64,8 +65,7 @@ class Created:
     existing: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class StoredEvent:
+class StoredEvent(NamedTuple):
     """A run's event with wall-clock time."""
 
     epoch: int
@@ -76,14 +76,13 @@ class StoredEvent:
     data: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class TaskRecord:
+class TaskRecord(NamedTuple):
     """A finished task: its status, its value and provenance, and when it ran (seconds from the run's start)."""
 
     task: str
     status: str
     value: Any = None
-    provenance: Mapping[str, Any] = field(default_factory=dict)
+    provenance: Mapping[str, Any] = MappingProxyType({})
     started: float | None = None
     ended: float | None = None
 
@@ -117,8 +116,7 @@ class AppendEvents:
     events: tuple[StoredEvent, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class FinishTask:
+class FinishTask(NamedTuple):
     """Write: a finished task; a second one for the same task replaces the first."""
 
     run: str

@@ -24,6 +24,7 @@ _LATE: Final = 50.0
 _AGENTS: Final = 10_000
 """Running runs whose agent is remembered."""
 
+_COUNTED: Final = frozenset({"task.finished", "run.received", "plan.refused", "loop.stalled"})
 _ENDS: Final = frozenset({"run.completed", "run.degraded", "run.failed", "run.cancelled", "run.expired"})
 
 
@@ -94,7 +95,7 @@ def _ends(found: GuardStatistics) -> tuple[tuple[str, int], ...]:
 
 
 class RunMetrics:
-    """Counts what runs, breakers and the loop do. Add :meth:`hear` to the bus."""
+    """Counts what runs, breakers and the loop do. Add :meth:`hear` to the bus, for what it :meth:`hears`."""
 
     def __init__(self) -> None:
         self._agents: OrderedDict[str, str] = OrderedDict()
@@ -111,11 +112,14 @@ class RunMetrics:
         self._stalls = 0
         self._stalled = 0.0
 
+    @staticmethod
+    def hears(kind: str) -> bool:
+        """Whether it counts events of that kind."""
+        return kind in _COUNTED or kind in _ENDS or kind.startswith("breaker.")
+
     def hear(self, event: Event) -> None:
         """Takes an event."""
         kind = event.kind
-        if kind == "attempt.finished":  # by far the most frequent, and the guards count it themselves
-            return
         if kind == "task.finished":
             data = event.data
             self._rungs[data["rung"], data["reason"] or "", data["status"]] += 1

@@ -20,6 +20,8 @@ _ENTRIES: Final = 500
 CUT: Final = "cut"
 """The code of an attempt that was ended before its downstream had had its time: nobody's failure."""
 
+_KINDS: Final = frozenset({"attempt.finished", "call.waited", "call.retrying", "call.rejected", "breaker.open"})
+
 What = Literal["queue", "attempt", "backoff", "refused"]
 
 
@@ -36,7 +38,7 @@ class Span(NamedTuple):
 
 
 class Timeline:
-    """Keeps spans by run: plain data, nothing of the calls themselves stays. Add :meth:`hear` to the bus."""
+    """Keeps spans by run: plain data, nothing of the calls themselves stays. Add :meth:`hear` to the bus, for what it :meth:`hears`."""
 
     __slots__ = ("_opened", "_runs")
 
@@ -44,6 +46,11 @@ class Timeline:
         self._runs: OrderedDict[str, deque[Span]] = OrderedDict()
         self._opened: dict[str, str] = {}
         """Why the breaker of a downstream opened last."""
+
+    @staticmethod
+    def hears(kind: str) -> bool:
+        """Whether it has use for events of that kind."""
+        return kind in _KINDS
 
     def hear(self, event: Event) -> None:
         """Takes an event of the kernel."""
