@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rich.console import Console
-from rich.markdown import Markdown
 from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TaskID, TextColumn
 from rich.text import Text
 
@@ -161,6 +160,8 @@ class Screen:
             return
         console = self.console
         console.print()
+        from rich.markdown import Markdown  # with all that it draws code in, half a second of a slow start
+
         console.print(Markdown(_for_terminals(str(result.get("answer") or ""), files)))
         console.print()
         status = str(result["status"])

@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
-from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from failsoft.base.errors import ConfigError
 from failsoft.config.reference import fields_at, is_secret
@@ -92,6 +90,9 @@ class _Reading:
         self._nodes = 0
 
     def read_file(self, file: Path, environ: Mapping[str, str]) -> None:
+        from ruamel.yaml import YAML  # without a file there is nothing to read, and it takes long to load
+        from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
         raw = b""
         try:
             with file.open("rb") as stream:

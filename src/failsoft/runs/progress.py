@@ -179,9 +179,16 @@ class Progress:
         known = True
         finish: dict[str, float] = {}
         running: list[str] = []
+        usually: dict[tuple[str, str], float | None] = {}  # most plans use few tools, many times
         for task in self.order:
-            begins = max((finish[need] for need in task.needs), default=0.0)
-            usual = self._history.usual(task)
+            begins = 0.0
+            for need in task.needs:
+                if finish[need] > begins:
+                    begins = finish[need]
+            tool = (task.kind, task.tool)
+            if tool not in usually:
+                usually[tool] = self._history.usual(task)
+            usual = usually[tool]
             size = usual if usual is not None else task.weight
             whole += size
             rest = size

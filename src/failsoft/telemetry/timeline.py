@@ -38,7 +38,10 @@ class Span(NamedTuple):
 
 
 class Timeline:
-    """Keeps spans by run: plain data, nothing of the calls themselves stays. Add :meth:`hear` to the bus, for what it :meth:`hears`."""
+    """Keeps spans by run: plain data, nothing of the calls themselves stays.
+
+    Add :meth:`hear` to the bus, for what it :meth:`hears`.
+    """
 
     __slots__ = ("_opened", "_runs")
 
