@@ -76,8 +76,9 @@ async def test_no_secret_reaches_the_file(tmp_path):
     loaded = await store.load_run("run_1")
     assert loaded is not None
     assert loaded.result == {"answer": f"it was {REDACTED}"}
-    await store.aclose()
+    # while it is open: closing takes files away
     raw = await asyncio.to_thread(lambda: b"".join(file.read_bytes() for file in tmp_path.iterdir()))
+    await store.aclose()
     for needle in (secret, "Zm9v", "hunter2", "k-1"):
         assert needle.encode() not in raw
     assert b"it was" in raw
