@@ -1,5 +1,6 @@
 """The analyst with a model that plans: any OpenAI-compatible endpoint, and what happens when it is not there."""
 
+import asyncio
 import json
 
 import pytest
@@ -31,10 +32,11 @@ PLAN = {
 
 
 class Endpoint:
-    """Answers every chat with one plan; keeps what it was sent."""
+    """Answers chats with these replies, the last for ever; keeps what it was sent."""
 
-    def __init__(self, reply):
-        self.reply = reply
+    def __init__(self, *replies, wait=0.0):
+        self.replies = list(replies)
+        self.wait = wait
         self.seen = []
         self.keys = []
 
@@ -57,7 +59,9 @@ class Endpoint:
         self.keys.append(request.headers.get("authorization"))
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
         await response.prepare(request)
-        for delta, finish in ((self.reply, None), ("", "stop")):
+        await asyncio.sleep(self.wait)
+        reply = self.replies[0] if len(self.replies) == 1 else self.replies.pop(0)
+        for delta, finish in ((reply, None), ("", "stop")):
             chunk = {"choices": [{"index": 0, "delta": {"content": delta}, "finish_reason": finish}]}
             await response.write(f"data: {json.dumps(chunk)}\n\n".encode())
         await response.write(b"data: [DONE]\n\n")
@@ -123,6 +127,33 @@ async def test_a_model_that_hangs_leaves_time_for_the_rules(ready):
             result = await app.ask("total amount", budget=2.0)
     assert (str(result.status), result.planner) == ("completed", "rules"), result.to_dict()
     assert result.elapsed < 2.0
+
+
+async def test_a_first_token_that_does_not_come_in_time_leaves_it_to_the_rules(ready):
+    settings, sources = ready
+    async with Endpoint(json.dumps(PLAN), wait=20.0) as endpoint:
+        chosen = settings(endpoint.url, name="small", first_token="200ms")
+        async with analyst_app(chosen, sources) as app:
+            result = await app.ask("total amount", budget=15.0)
+    assert (str(result.status), result.planner) == ("completed", "rules")
+    assert [one.code for one in result.refused] == ["first_item_timeout"]
+    assert result.elapsed < 5.0
+
+
+async def test_a_filled_frame_is_a_plan_and_one_that_forgets_is_returned_once(ready):
+    settings, sources = ready
+    whole = {"table": "deals", "measure": "sum amount", "per": ["city"], "where": []}
+    async with (
+        Endpoint(json.dumps({**whole, "per": []}), json.dumps(whole)) as endpoint,
+        analyst_app(settings(endpoint.url, name="small"), sources) as app,
+    ):
+        result = await app.ask("total amount per city", budget=20.0)
+    assert (str(result.status), result.planner) == ("completed", "model"), result.to_dict()
+    assert [task.id for task in result.tasks][:2] == ["query", "chart"]
+    first, second = endpoint.seen
+    assert [message["role"] for message in second["messages"]] == ["system", "user", "assistant", "user"]
+    assert "left out a column of the question: 'city'" in second["messages"][-1]["content"]
+    assert first["messages"][0] == second["messages"][0]
 
 
 async def test_rules_alone_never_ask_the_model(ready):

@@ -11,7 +11,7 @@ from strict_client import Reply, ask, get  # type: ignore[import-not-found]
 
 from failsoft.base.errors import PlanRefused, StreamCut
 from failsoft.config import Settings
-from failsoft.examples.analyst.agent import _instructions, loaded_sources
+from failsoft.examples.analyst.agent import loaded_sources
 from failsoft.examples.analyst.toolset import make_tools
 from failsoft.kernel.deadline import deadline_scope
 from failsoft.kernel.guard import Kernel
@@ -88,6 +88,10 @@ SALES = "day,region,product,revenue\n" + "\n".join(
     for product in ("apples", "pears")
 )
 
+DATA = """Table sales (names and values must be written exactly so): day (time), region (north, south),
+product (apples, pears), revenue (number).
+A query is {"table", "measure": {"aggregate", "column"}, "group_by": [{"column"}]}."""
+
 QUESTIONS = (
     "What is the total revenue per region?",
     "Draw a bar chart of revenue per product.",
@@ -108,7 +112,7 @@ async def test_plans_are_constrained_to_the_analysts_tools(model, sources, row):
     tools = ToolRegistry(make_tools(sources))
     transport = AiohttpTransport()
     planner = ModelPlanner(
-        transport, base_url=f"{model.gateway}/v1", api_key="", model="qwen", instructions=_instructions(sources),
+        transport, base_url=f"{model.gateway}/v1", api_key="", model="qwen", instructions=DATA,
         first_token=PATIENCE, idle=60.0, total=PATIENCE, max_tokens=600,
     )  # fmt: skip
     kernel = Kernel()

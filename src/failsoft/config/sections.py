@@ -119,6 +119,10 @@ class ModelSettings(Section):
     name: str | None = key(
         None, "The model that is asked for. Default: the first that the endpoint lists.", scope="run", min_length=1
     )
+    first_token: Seconds = key(
+        10.0, "How long its first token may take; a small machine reads a first prompt slowly.", scope="process",
+        unit="seconds", gt=0,
+    )  # fmt: skip
 
 
 class ServerSettings(Section):

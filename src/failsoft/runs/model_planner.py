@@ -6,12 +6,13 @@ refused, never repaired into something that can be run.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from failsoft.base.errors import (
     BadInput,
@@ -25,17 +26,62 @@ from failsoft.base.errors import (
     StreamCut,
 )
 from failsoft.base.transport import HttpRequest, HttpResponse, Transport
+from failsoft.kernel.guard import Guard
 from failsoft.models.sse import events
 from failsoft.runs.plan import Plan, PlanLimits
 from failsoft.runs.planner import PlanContext, PlanRequest
 from failsoft.tools.registry import ToolRegistry, ToolSpec
 
-__all__ = ["ModelPlanner", "parse_json", "plan_schema", "system_prompt"]
+__all__ = ["ModelPlanner", "PlanForm", "ToolForm", "parse_json", "plan_schema", "system_prompt"]
 
+_AGAIN: Final = 1.5
+"""A reply that left something out is returned to the model once, if this many times what it took is left to plan."""
 _ERROR_BODY: Final = 64_000
 _REPLY: Final = 256_000
 """Characters of a reply; more is no plan."""
 _FENCE: Final = re.compile(r"```[A-Za-z]*[ \t]*\r?\n?(.*?)```", re.DOTALL)
+
+
+class PlanForm(Protocol):
+    """What a model is asked to write, and the plan that it stands for.
+
+    :class:`ToolForm` asks for the tasks themselves; an agent that knows its questions asks for less, and smaller models
+    get it right.
+    """
+
+    def prompt(self, tools: ToolRegistry) -> str:
+        """The system prompt; the same for the same tools, byte by byte, so that servers can reuse its prefix."""
+        ...
+
+    def schema(self, tools: ToolRegistry, limits: PlanLimits) -> dict[str, Any]:
+        """The JSON schema that the reply is held to."""
+        ...
+
+    def plan(self, data: Mapping[str, Any], request: PlanRequest) -> Plan:
+        """The plan of a reply; raises :class:`PlanRefused` when it is none."""
+        ...
+
+
+class ToolForm:
+    """The tasks of the plan, written out: any tools, any arguments. ``instructions`` are added to the prompt."""
+
+    def __init__(self, instructions: str = "") -> None:
+        self._instructions = instructions
+
+    def prompt(self, tools: ToolRegistry) -> str:
+        """See :class:`PlanForm`."""
+        return system_prompt(tools, self._instructions)
+
+    def schema(self, tools: ToolRegistry, limits: PlanLimits) -> dict[str, Any]:
+        """See :class:`PlanForm`."""
+        return plan_schema(tools, limits)
+
+    def plan(self, data: Mapping[str, Any], request: PlanRequest) -> Plan:
+        """See :class:`PlanForm`."""
+        return Plan.from_dict(dict(data))
+
+    def __repr__(self) -> str:
+        return "<ToolForm>"
 
 
 class ModelPlanner:
@@ -43,8 +89,8 @@ class ModelPlanner:
 
     ``base_url`` (up to and with ``/v1``) and ``api_key`` default to ``OPENAI_BASE_URL`` and ``OPENAI_API_KEY``;
     without a ``model`` the endpoint's first one is used. Calls go through the guard of ``downstream``;
-    ``first_token``, ``idle`` and ``total`` are limits in seconds. ``instructions`` are added to the system prompt:
-    what the tools' data is about.
+    ``first_token``, ``idle`` and ``total`` are limits in seconds. ``form`` is what the model has to write: by default
+    the plan's tasks, where ``instructions`` are added to the system prompt: what the tools' data is about.
     """
 
     name = "model"
@@ -58,6 +104,7 @@ class ModelPlanner:
         model: str | None = None,
         downstream: str = "model",
         instructions: str = "",
+        form: PlanForm | None = None,
         max_tokens: int = 1_000,
         first_token: float = 10.0,
         idle: float = 10.0,
@@ -74,7 +121,7 @@ class ModelPlanner:
         self._key = api_key if api_key is not None else os.environ.get("OPENAI_API_KEY")
         self._model = model
         self._downstream = downstream
-        self._instructions = instructions
+        self._form = form or ToolForm(instructions)
         self._max_tokens = max_tokens
         self._limits = (first_token, idle, total)
 
@@ -91,28 +138,46 @@ class ModelPlanner:
         model = self._model
         if model is None:
             model = self._model = await guard.call(self._first_model, kind="query")
+        messages = [
+            {"role": "system", "content": self._form.prompt(tools)},
+            *(message.to_openai() for message in request.history[-10:]),
+            {"role": "user", "content": _question(request, context)},
+        ]
         body = {
             "model": model,
-            "messages": [
-                {"role": "system", "content": system_prompt(tools, self._instructions)},
-                *(message.to_openai() for message in request.history[-10:]),
-                {"role": "user", "content": _question(request, context)},
-            ],
+            "messages": messages,
             "temperature": 0,
             "max_tokens": self._max_tokens,
             "stream": True,
             "response_format": {
                 "type": "json_schema",
-                "json_schema": {"name": "plan", "schema": plan_schema(tools, context.limits)},
+                "json_schema": {"name": "plan", "schema": self._form.schema(tools, context.limits)},
             },
         }
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        reply = await self._reply(guard, body)
+        try:
+            return self._read(reply, request)
+        except PlanRefused as refused:
+            if refused.details.get("reason") != "left_out" or context.remaining() < _AGAIN * (clock() - began):
+                raise
+            messages += [
+                {"role": "assistant", "content": reply},
+                {"role": "user", "content": f"That is wrong: {refused.message}. Write the whole JSON object again."},
+            ]
+        return self._read(await self._reply(guard, body), request)
+
+    async def _reply(self, guard: Guard, body: Mapping[str, Any]) -> str:
         first, idle, total = self._limits
         async with guard.stream(self._deltas, body, first_item=first, idle=idle, total=total) as stream:
-            pieces = [piece async for piece in stream]
-        data = parse_json("".join(pieces))
+            return "".join([piece async for piece in stream])
+
+    def _read(self, reply: str, request: PlanRequest) -> Plan:
+        data = parse_json(reply)
         if not isinstance(data, dict):
             raise PlanRefused("the model's reply is no plan", details={"reason": "schema"})
-        return Plan.from_dict(data)
+        return self._form.plan(data, request)
 
     # --- the endpoint --------------------------------------------------------------------------------------------
 

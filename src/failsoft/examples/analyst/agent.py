@@ -7,7 +7,6 @@ import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any
 
 from failsoft.app import App
 from failsoft.base.errors import BadInput
@@ -119,6 +118,7 @@ async def _model_planner(settings: Settings, sources: Sources, stack: contextlib
     base_url = settings.model.base_url
     if base_url is None or settings.run.planner == "rules":
         return None
+    from failsoft.examples.analyst.framing import QuestionForm
     from failsoft.runs.model_planner import ModelPlanner
     from failsoft.transports.aiohttp_transport import AiohttpTransport
 
@@ -130,23 +130,7 @@ async def _model_planner(settings: Settings, sources: Sources, stack: contextlib
         base_url=base_url,
         api_key=key.get_secret_value() if key is not None else "",
         model=settings.model.name,
-        instructions=_instructions(sources),
+        form=QuestionForm(sources.profiles),
+        max_tokens=400,
+        first_token=settings.model.first_token,
     )
-
-
-def _instructions(sources: Sources) -> str:
-    """What the model has to know of the tables: names, roles and a few values, never rows."""
-    lines = ["Tables (names and values must be written exactly so):"]
-    for profile in sources.profiles:
-        lines.append(f"- table {profile.table}, {profile.rows} rows, time column {profile.time_column or 'none'}:")
-        for column in profile.columns[:60]:
-            known: Any = ", ".join(column.values[:8]) if column.values else f"{column.minimum} to {column.maximum}"
-            lines.append(f"    {column.name} ({column.role}): {str(known)[:200]}")
-    return "\n".join([*lines, _QUERY])
-
-
-_QUERY = """A query is {"table", "measure": {"aggregate": sum|mean|median|min|max|count|count_distinct, "column"},
-"group_by": [{"column", "grain": null|hour|day|week|month|quarter|year|weekday|month_of_year|hour_of_day}],
-"filters": [{"column", "op": =|!=|<|<=|>|>=|in|not in|contains, "value"}],
-"period": null|{"column", "start": "YYYY-MM-DD", "end": exclusive, "label"},
-"order": desc|asc|natural, "limit": null|number, "share": true|false}. Numbers come from the tools only."""
