@@ -1,9 +1,16 @@
 """An agent that is about to do what a person has to be asked about."""
 
 import asyncio
+from contextlib import asynccontextmanager
 
+import pytest
 from tests.agents.worlds import Script, agent, app, call, calls, last_results
+from tests.runs.outliving import LastingStore, Line, wall
 
+from failsoft.app import App
+from failsoft.base.clock import Sources
+from failsoft.config import Settings
+from failsoft.runs.durable import DurableLimits
 from failsoft.runs.result import RunRequest
 from failsoft.tools.python import tool
 from failsoft.tools.registry import ToolContext
@@ -92,3 +99,126 @@ async def test_a_delegate_s_actions_are_asked_about_too():
         result = await handle.result()
     assert result.answer == "opened"
     assert len(keys) == 1
+
+
+# --- restarts and ends ---------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def lasting(store, model, *tools, expires=600.0, dies=False):
+    """A process over a store that outlives it; `dies`: nothing more of it reaches the store after the block."""
+    line = Line(store)
+    one = App(
+        agents=[agent(model, *tools, name="main")],
+        settings=Settings(agent="main"),
+        store=line,
+        sources=Sources(wall=wall),
+        durable=DurableLimits(approval_expires=expires),
+    )
+    async with one:
+        yield one
+        line.dead = dies
+
+
+async def taken_over(running, run_id):
+    while running.run(run_id) is None:  # noqa: ASYNC110 - whenever it is taken over
+        await asyncio.sleep(0.1)
+    return await running.run(run_id).result()
+
+
+def two_tickets():
+    """A model that opens one ticket, then another, then says what it was told, however often it is asked anew."""
+
+    def line(request):
+        told = [message["content"] for message in request.messages if message["role"] == "tool"]
+        return calls(call("open_ticket", title=f"T{len(told)}")) if len(told) < 2 else " ".join(told)
+
+    return Script(line)
+
+
+@pytest.mark.parametrize("ending", ["approved", "rejected", "expired"])
+async def test_a_restart_while_it_waits_repeats_nothing_that_was_done(ending):
+    store, made = LastingStore(), []
+
+    @tool(kind="action", approval=True)
+    async def open_ticket(title: str, context: ToolContext) -> str:
+        made.append((title, context.idempotency_key))
+        return f"ticket: {title}"
+
+    async with lasting(store, two_tickets(), open_ticket, dies=True) as running:
+        handle = running.start(RunRequest("Open two tickets", budget_ms=5_000))
+        (first,) = await waiting(running, handle)
+        await running.approvals.resolve(first.id, "approved")
+        await handle.changed()
+        (second,) = await waiting(running, handle)
+        assert [title for title, _ in made] == ["T0"]
+    async with lasting(store, two_tickets(), open_ticket) as running:
+        await asyncio.sleep(60)
+        assert [title for title, _ in made] == ["T0"]
+        assert [one.id for one in (await running.approvals.list(status="pending")).approvals] == [second.id]
+        if ending != "expired":
+            await running.approvals.resolve(second.id, ending)
+        result = await taken_over(running, handle.run_id)
+        assert (await running.approvals.get(second.id)).status == ending
+    assert [title for title, _ in made] == (["T0", "T1"] if ending == "approved" else ["T0"])
+    assert len({key for _, key in made}) == len(made)
+    assert "ticket: T0" in result.answer
+    if ending == "approved":
+        assert (result.status, "ticket: T1" in result.answer) == ("completed", True)
+    else:
+        assert (result.status, f"approval_{ending}" in result.answer) == ("degraded", True)
+
+
+async def test_an_approval_that_expires_in_a_loop_is_something_that_the_model_is_told():
+    open_ticket, keys = desk()
+    model = Script(calls(call("open_ticket", title="Printer")), lambda r: f"Not opened: {last_results(r)[0]}")
+    async with lasting(LastingStore(), model, open_ticket) as running:
+        handle = running.start(RunRequest("Open a ticket", budget_ms=5_000))
+        (asked,) = await waiting(running, handle)
+        result = await handle.result()
+        assert asyncio.get_running_loop().time() == 600
+        assert (await running.approvals.get(asked.id)).status == "expired"
+    assert (result.status, keys) == ("degraded", [])
+    assert "approval_expired" in result.answer
+    assert len(model.asked) == 2
+
+
+async def test_a_loop_that_thinks_otherwise_after_a_restart_leaves_no_question_open():
+    store = LastingStore()
+    open_ticket, keys = desk()
+    async with lasting(store, Script(calls(call("open_ticket", title="Printer"))), open_ticket, dies=True) as running:
+        handle = running.start(RunRequest("Open a ticket", budget_ms=5_000))
+        (asked,) = await waiting(running, handle)
+        await store.resolve_approval(asked.id, "approved", at=asked.created + 1)
+    async with lasting(store, Script("There is one already."), open_ticket) as running:
+        result = await taken_over(running, handle.run_id)
+        assert list((await running.approvals.list(status="pending")).approvals) == []
+    assert (result.status, result.answer, keys) == ("completed", "There is one already.", [])
+
+
+async def test_an_action_whose_end_was_not_written_is_not_done_again_unasked():
+    """The process dies in the middle of the action: a person is asked whether it may be done again."""
+    store, made = LastingStore(), []
+    begun = asyncio.Event()
+
+    @tool(kind="action")
+    async def open_ticket(title: str, context: ToolContext) -> str:
+        made.append(context.idempotency_key)
+        begun.set()
+        if len(made) == 1:
+            await asyncio.sleep(1_000)
+        return f"ticket: {title}"
+
+    wanted = calls(call("open_ticket", title="Printer"))
+    async with lasting(store, Script(wanted), open_ticket, dies=True) as running:
+        handle = running.start(RunRequest("Open a ticket", background=True))
+        await begun.wait()
+        await asyncio.sleep(0.5)
+    async with lasting(store, Script(wanted, lambda r: last_results(r)[0]), open_ticket) as running:
+        while not (found := list((await running.approvals.list(status="pending")).approvals)):  # noqa: ASYNC110 - whenever it is asked
+            await asyncio.sleep(0.5)
+        assert (found[0].reason, len(made)) == ("unknown_outcome", 1)
+        await running.approvals.resolve(found[0].id, "approved")
+        result = await taken_over(running, handle.run_id)
+    assert result.answer == "ticket: Printer"
+    assert made[0] == made[1]

@@ -71,6 +71,8 @@ class AgentRunner:
     """Serves the agent tasks of one run. ``emit`` tells of what is said and called.
 
     ``tools(agent)`` gives what serves that agent's tools. ``speaks`` is the task whose words are the run's answer.
+    ``done`` are the actions that loops of this run had made before a restart, by the names of their calls; ``keep`` is
+    told of each that is made, so that a loop that is gone through again is told of it and does not make it again.
     """
 
     def __init__(
@@ -84,12 +86,16 @@ class AgentRunner:
         emit: Callable[[str, str | None, Any], None],
         speaks: str | None = None,
         width: int = 16,
+        done: Mapping[str, Outcome[Any]] | None = None,
+        keep: Callable[[str, Outcome[Any]], None] | None = None,
     ) -> None:
         self.parts = parts
         self.tools = tools
         self.request = request
         self.emit = emit
         self.speaks = speaks
+        self.done = done or {}
+        self.keep = keep
         self.tree: Tree | None = None
         self.tokens = TokenEstimate()
         self.places = asyncio.Semaphore(width)
@@ -426,6 +432,8 @@ class _LoopRun:
         else:  # the same when the loop is gone through again: the key is made of it, and approvals are found by it
             digest = hashlib.blake2b(one.chosen.key.encode(), digest_size=6).hexdigest()
             task = f"{frame.task}.{digest}.{number}"
+            if (before := self._runner.done.get(task)) is not None:
+                return before
         until = self._turns.deadline - self._turns.reserve
         if not spec.alternates:
             guard = parts.kernel.guard(spec.downstream)
@@ -450,6 +458,8 @@ class _LoopRun:
                 tenant=frame.tenant,
             )
             if outcome.provenance.served is not None:
+                if spec.kind == "action" and self._runner.keep is not None:
+                    self._runner.keep(task, outcome)
                 return outcome
             tried = outcome.provenance.tried
             failure: FailsoftError = FailsoftError.from_dict(

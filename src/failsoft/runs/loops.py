@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from failsoft.base.errors import BadInput
+from failsoft.base.outcomes import Outcome
 from failsoft.runs.limits import RunParts
 from failsoft.runs.loop import spoken
 from failsoft.runs.plan import Plan
@@ -31,8 +32,14 @@ def agent_runner(
     request: PlanRequest,
     emit: Callable[[str, str | None, Any], None],
     tools: Callable[[Agent], TaskRunner],
+    *,
+    done: Mapping[str, Outcome[Any]],
+    keep: Callable[[str, Outcome[Any]], None] | None,
 ) -> TaskRunner:
-    """The runner of one run's agent tasks; `agent` is the run's, `tools` gives what serves an agent's tools."""
+    """The runner of one run's agent tasks; `agent` is the run's, `tools` gives what serves an agent's tools.
+
+    ``done`` and ``keep``: the actions of its loops, from before a restart and from now on.
+    """
     from failsoft.runs.agent_loop import AgentRunner
 
     agents = parts.agents
@@ -49,5 +56,14 @@ def agent_runner(
 
     alone = plan.tasks[0].id if len(plan.tasks) == 1 and agent.answer is spoken else None
     return AgentRunner(
-        parts, agents=agents.get, tools=tools, model=model, request=request, emit=emit, speaks=alone, width=agent.width
+        parts,
+        agents=agents.get,
+        tools=tools,
+        model=model,
+        request=request,
+        emit=emit,
+        speaks=alone,
+        width=agent.width,
+        done=done,
+        keep=keep,
     )

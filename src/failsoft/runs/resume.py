@@ -65,6 +65,11 @@ class Resumed:
             if (record := self.stored.tasks.get(spec.id)) is not None and record.status in _FINISHED
         }
 
+    def calls(self, plan: Plan) -> dict[str, Outcome[Any]]:
+        """What was made inside the plan's tasks: the actions of its loops, by the names of their calls."""
+        planned = {spec.id for spec in plan.tasks}
+        return {name: _outcome(record) for name, record in self.stored.tasks.items() if name not in planned}
+
 
 def _outcome(record: TaskRecord) -> Outcome[Any]:
     return Outcome(record.value, Provenance.from_dict(record.provenance))

@@ -25,6 +25,7 @@ from failsoft.base.errors import (
     StoreError,
 )
 from failsoft.base.events import Event
+from failsoft.base.outcomes import Outcome
 from failsoft.kernel.breaker import Admission
 from failsoft.kernel.classify import as_error
 from failsoft.runs.agents import Agent
@@ -195,6 +196,14 @@ class Run:
             )
 
         recorder.put(make)
+
+    def _keep_call(self, name: str, outcome: Outcome[Any]) -> None:
+        """An action that a loop has made, on its way to the store."""
+        now = self._loop.time() - self.began
+        status = "degraded" if outcome.degraded else "completed"
+        record = TaskRecord(name, status, outcome.value, outcome.provenance.to_dict(), None, now)
+        if self._recorder is not None:
+            self._recorder.put(lambda: FinishTask(self.id, self.epoch, record))
 
     def told(self) -> None:
         """Somebody has the answer: what passed since the run was cut is to be kept back of later budgets."""
@@ -543,7 +552,16 @@ class Run:
         runners: dict[str, TaskRunner] = {"tool": self._tool_runner(self.agent)}
         if any(task.kind == "agent" for task in self.plan.tasks) and parts.agents is not None:
             if self._agents is None:  # one for the whole run: it knows where its loops were
-                self._agents = agent_runner(parts, self.agent, self.plan, self._ask, self.emit, self._tool_runner)
+                self._agents = agent_runner(
+                    parts,
+                    self.agent,
+                    self.plan,
+                    self._ask,
+                    self.emit,
+                    self._tool_runner,
+                    done={} if self._resumed is None else self._resumed.calls(self.plan),
+                    keep=None if self._recorder is None else self._keep_call,
+                )
             runners["agent"] = self._agents
         runners.update(parts.runners or {})
         self.scheduler = Scheduler(
