@@ -79,6 +79,7 @@ from failsoft.tools.stale import StaleResults
 if TYPE_CHECKING:
     from failsoft.models.gateway import Gateway
     from failsoft.models.webhook import Webhook
+    from failsoft.runs.chooser import Chooser
     from failsoft.runs.golden import GoldenAnswers
 
 __all__ = ["App", "AppStatistics", "limits_of", "retention_of", "store_of"]
@@ -170,6 +171,8 @@ class App:
         self.bus.add(self.metrics.hear, only=self.metrics.hears)
         self.gateway: Gateway | None = self._made_gateway()
         """The model gateway, when models are configured."""
+        self.chooser = self._made_chooser()
+        """Who chooses the agent when rules cannot, if anybody does."""
         self.golden = golden if golden is not None else _golden_of(self.settings)
         """Prepared answers, served first while models fail as a whole."""
         self.models_failing: Callable[[], bool] = self._models_failing
@@ -218,6 +221,15 @@ class App:
 
         self._transport = AiohttpTransport(connections=self.settings.gateway.connections)
         return Gateway(self.settings.aliases(), self.kernel, self._transport, sources=self.sources)
+
+    def _made_chooser(self) -> Chooser | None:
+        name = self.settings.run.chooser
+        if name is None or self.gateway is None:
+            return None
+        from failsoft.runs.chooser import Chooser
+        from failsoft.runs.loop_model import GatewayModel
+
+        return Chooser(GatewayModel(self.gateway, name), self._models_failing)
 
     # --- life ------------------------------------------------------------------------------------------------------
 
@@ -400,9 +412,38 @@ class App:
         self._drive(run, parts)
         return RunHandle(run)
 
+    def _named(self, request: RunRequest) -> str | None:
+        """The agent that the request names; None when it leaves the choice to the platform."""
+        return None if request.agent == AUTO and AUTO not in self.agents else request.agent
+
+    async def chosen(self, request: RunRequest) -> RunRequest:
+        """The request with the agent that a model chose, when it names none, none is the default, and rules know none.
+
+        For whoever can wait before :meth:`start`; what it took is spent of the budget. Without a model
+        (``run.chooser``) the request is given back as it is, and so it is when the model does not help.
+        """
+        chooser = self.chooser
+        if chooser is None or self._named(request) is not None:
+            return request
+        if request.agent is None and self.agents.default in self.agents:
+            return request  # the default is for such questions
+        if (earlier := self._keys.get((request.tenant, request.idempotency_key or ""))) is not None:
+            run = self._remembered.get(earlier[0]) or self._active[earlier[0]]
+            return replace(request, chosen=run.agent.name)
+        _check_input(request, self.limits)
+        if choose(self.agents, request.input) is not None:
+            return request
+        began = asyncio.get_running_loop().time()
+        usual = self.limits.background_budget if request.background else self.limits.default_budget
+        budget = usual if request.budget_ms is None else _number(request.budget_ms, "budget") / 1000
+        left = min(budget - request.spent_ms / 1000, remaining())
+        found = await chooser.choose(list(self.agents), request.input, left)
+        spent = request.spent_ms + (asyncio.get_running_loop().time() - began) * 1000
+        return replace(request, chosen=None if found is None else found.name, spent_ms=spent)
+
     def _agent_for(self, request: RunRequest) -> Agent:
         """The agent that the request names, or the default one, or the one whose own words fit the question best."""
-        name = None if request.agent == AUTO and AUTO not in self.agents else request.agent
+        name = self._named(request) or request.chosen
         if name is not None:
             return self.agents.get(name)
         try:
@@ -521,19 +562,18 @@ class App:
 
         When the caller is cancelled, so is the run.
         """
-        handle = self.start(
-            RunRequest(
-                input=input,
-                agent=agent,
-                session_id=session_id,
-                budget_ms=None if budget is None else _number(budget, "budget") * 1000,
-                mode=mode,
-                tenant=tenant,
-                idempotency_key=idempotency_key,
-                history=history,
-                metadata=metadata or {},
-            )
+        request = RunRequest(
+            input=input,
+            agent=agent,
+            session_id=session_id,
+            budget_ms=None if budget is None else _number(budget, "budget") * 1000,
+            mode=mode,
+            tenant=tenant,
+            idempotency_key=idempotency_key,
+            history=history,
+            metadata=metadata or {},
         )
+        handle = self.start(await self.chosen(request))
         try:
             return await handle.result()
         except asyncio.CancelledError:

@@ -350,6 +350,7 @@ SHOWN = {
     "store.path": "config/test_durability.py",
     "store.migrate": "config/test_durability.py",
     "store.synchronous": "config/test_durability.py",
+    "run.chooser": "runs/test_choosing.py",
     "run.planner": "cli/test_ask.py",
     "model.base_url": "examples/test_analyst_model.py",
     "model.api_key": "config/test_settings.py",

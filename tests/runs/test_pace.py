@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -157,3 +158,39 @@ async def test_running_tasks_are_never_dropped_by_the_pace():
     async with app(plan(*tasks), tools=[slow]) as running:
         result = await running.ask("question", budget=20)
     assert [one.status for one in result.tasks] == ["failed"] * 5 + ["completed"] * 3
+
+
+async def test_runs_that_are_neither_good_nor_bad_do_not_make_the_width_swing():
+    """Hysteresis of whole runs: it takes a bad stretch to step down and a good one to step back, nothing between."""
+    calls = hanging = 0
+
+    @tool(kind="external", timeout=1.0)
+    async def slow() -> None:
+        nonlocal calls
+        calls += 1
+        await asyncio.sleep(60.0 if hanging and calls % hanging == 0 else 0.1)
+
+    async with app(plan(*(task(f"s{i}", "slow") for i in range(12))), tools=[slow]) as running:
+        guard = running.kernel.guard("slow")  # the pace alone is the question
+        guard.reconfigure(replace(guard.policy, breaker=None, bulkhead=BulkheadPolicy(permits=100)))
+        pace, loop = running._parts.pace, asyncio.get_running_loop()
+
+        async def levels(runs: int) -> list[str]:
+            found = []
+            for _ in range(runs):
+                await running.ask("question", budget=60)
+                found.append(pace.level("slow", loop.time()))
+            return found
+
+        hanging = 12  # one in twelve
+        assert set(await levels(10)) == {"parallel"}
+        hanging = 1
+        assert (await levels(2))[-1] == "serial"
+        hanging = 4  # one in four: too many to widen, and there is nothing to step down to
+        mixed = await levels(10)
+        assert sum(one != other for one, other in pairwise(mixed)) <= 1, mixed
+        assert "parallel" not in mixed
+        hanging = 0
+        back = await levels(5)
+        assert back[-1] == "parallel"
+        assert back == sorted(back, key=["serial", "half", "parallel"].index), back  # and only ever wider

@@ -177,7 +177,7 @@ async def asked_once(
     remove = app.bus.add(screen.on_event)
     try:
         with screen.running(None) if end is None else contextlib.nullcontext():
-            handle = app.start(request)
+            handle = app.start(await app.chosen(request))
             with _on_signals(handle.cancel):
                 return await (handle.result() if end is None else end(handle))
     finally:

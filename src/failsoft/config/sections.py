@@ -73,6 +73,10 @@ class RunSettings(Section):
         "Who makes the plan: `rules` (no model), `model`, or `auto`: the model when one is configured, else the rules.",
         scope="run",
     )
+    chooser: str | None = key(
+        None, "The model, by its name in `models`, that chooses the agent when a request names none and rules know "
+        "none. Default: no model is asked.", scope="process", min_length=1,
+    )  # fmt: skip
     max_question: int = key(
         10_000, "The longest question that is accepted.", scope="run", unit="characters", ge=1, le=1_000_000
     )
@@ -208,6 +212,12 @@ class Settings(Section):
         "Where loaded data is kept. Default: `failsoft` in `XDG_CACHE_HOME`, else in `~/.cache`.",
         scope="process",
     )
+
+    @model_validator(mode="after")
+    def _has_its_chooser(self) -> Settings:
+        if self.run.chooser is not None and self.run.chooser not in self.models:
+            raise ValueError(f"run.chooser: there is no model {self.run.chooser!r} in `models`")
+        return self
 
     def aliases(self) -> tuple[Alias, ...]:
         """The models that the gateway serves."""

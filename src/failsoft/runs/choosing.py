@@ -1,7 +1,8 @@
 """Which agent answers when the request names none: rules over what the agents say of themselves.
 
 An agent's name counts most, then its description, then its tools. A word that all agents share says nothing. Chinese
-has no spaces: there, pairs of characters count as words. The same question always gets the same agent.
+has no spaces: there, pairs of characters count as words. The same question always gets the same agent. When no
+word fits, a model may be asked: :mod:`failsoft.runs.chooser`.
 """
 
 from __future__ import annotations

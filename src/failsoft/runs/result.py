@@ -31,7 +31,8 @@ class RunRequest:
     ``deep``. The same ``idempotency_key`` of the same tenant gives the same run. ``language`` is found from the input
     when None. A run of a ``session_id`` is told what was said in it before, unless it brings its own ``history``. A
     ``background`` run is written to the store before it is accepted, waits for its turn in a lane of its own, and
-    outlives its process; its budget counts from its turn.
+    outlives its process; its budget counts from its turn. ``chosen`` is the agent that the platform chose for a
+    request that names none.
     """
 
     input: str
@@ -46,9 +47,10 @@ class RunRequest:
     history: tuple[Message, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     background: bool = False
+    chosen: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON data, without the history."""
+        """Plain JSON data, without the history and without what the platform made of it."""
         return {
             "input": self.input,
             "agent": self.agent,

@@ -96,19 +96,18 @@ def runs_router(app: App, readiness: Readiness) -> APIRouter:
         limits = app.settings.background if body.background else app.settings.run
         budget = budget_of(body, request, maximum=limits.maximum_budget)
         key = idempotency_key(request)
-        handle = app.start(
-            RunRequest(
-                input=body.input,
-                agent=body.agent,
-                session_id=body.session_id,
-                budget_ms=None if budget is None else budget * 1000,
-                spent_ms=spent(request, app.sources) * 1000,
-                mode=body.mode,
-                idempotency_key=key,
-                tenant=tenant_of(request),
-                background=body.background,
-            )
+        asked = RunRequest(
+            input=body.input,
+            agent=body.agent,
+            session_id=body.session_id,
+            budget_ms=None if budget is None else budget * 1000,
+            spent_ms=spent(request, app.sources) * 1000,
+            mode=body.mode,
+            idempotency_key=key,
+            tenant=tenant_of(request),
+            background=body.background,
         )
+        handle = app.start(await app.chosen(asked))
         if body.background or (body.on_disconnect or settings.on_disconnect) == "continue":
             handle.keep()
         left = audience.join(handle, owner=True)
