@@ -2,10 +2,12 @@
 
 import asyncio
 
+import pytest
 from tests.runs.worlds import app, plan, task
 
 from failsoft.base.errors import DownstreamUnavailable
 from failsoft.runs.result import RunRequest
+from failsoft.runs.run import Run
 from failsoft.runs.state import TERMINAL, RunState
 from failsoft.stores.memory import MemoryStore
 from failsoft.testing.cancellation import cancel_at_every_await
@@ -104,3 +106,39 @@ def test_whoever_waits_for_a_run_may_be_cancelled_at_every_await():
         assert all(guard.bulkhead.in_use == 0 for guard in running.guards.values())
 
     assert cancel_at_every_await(make, check) >= 2
+
+
+@pytest.mark.parametrize("flavour", ["suspended", "granted"])
+@pytest.mark.parametrize("store", [True, False])
+def test_a_run_may_be_cancelled_at_every_await_of_its_own(store, flavour):
+    """From the claim of its key in the store to its last word, with tasks that fan out, fall back and try again."""
+    seen = []
+
+    async def make():
+        seen.clear()
+        kept = MemoryStore() if store else "off"
+        async with rich(kept) as running:
+            run = Run("run_1", RunRequest("q", idempotency_key="k"), running.agents.get(), 8.0, running._parts)
+            run.on_end = running._on_end
+            running._active[run.id] = run
+            seen.append((running, run, kept))
+            await run.drive()
+            seen.append("driven")
+
+    async def check():
+        if not seen:
+            return
+        running, run, kept = seen[0]
+        if run.events:  # else the app was cancelled before it began
+            kinds = [event.kind for event in run.events]
+            assert [kind for kind in kinds if kind in ENDS] == kinds[-1:] == [f"run.{run.cell.value}"]
+            assert run.ended.is_set()
+            if store and "driven" not in seen:  # else it was the app's end that was cancelled, and what it still writes
+                assert (await kept.load_run("run_1")).terminal == str(run.cell.value)
+            ended = [event.task for event in run.events if event.kind == "task.finished"]
+            assert len(ended) == len(set(ended))
+        assert running.runs == []
+        assert running.orphans() == []
+        assert all(guard.bulkhead.in_use == 0 and not guard.bulkhead.waiting for guard in running.guards.values())
+
+    assert cancel_at_every_await(make, check, flavours=[flavour], limit=200) >= (4 if store else 2)
