@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from failsoft.base.errors import FailsoftError
 from failsoft.base.messages import Message
@@ -17,7 +18,10 @@ from failsoft.runs.planner import Language, PlanFailure
 from failsoft.runs.state import RunState
 from failsoft.stores.protocols import StoredRun
 
-__all__ = ["RunRequest", "RunResult", "TaskResult", "TaskStatus", "readable"]
+__all__ = ["RunRequest", "RunResult", "TaskResult", "TaskStatus", "files_of", "readable"]
+
+_FILES: Final = 256_000
+"""Bytes of an answer's files, together, that are stored with it; of one with more, none are."""
 
 TaskStatus = Literal["waiting", "running", "completed", "degraded", "failed", "skipped", "cancelled"]
 
@@ -109,6 +113,17 @@ class TaskResult(NamedTuple):
         return body
 
 
+def files_of(stored: StoredRun) -> tuple[Artifact, ...]:
+    """The files of a stored run's answer, as far as they are stored with it."""
+    result = stored.result or {}
+    files = result.get("files") or {}
+    return tuple(
+        Artifact(one["name"], one["media_type"], base64.b64decode(files[one["name"]]), one["title"], one["task"])
+        for one in result.get("artifacts", ())
+        if one["name"] in files
+    )
+
+
 def readable(text: str) -> bool:
     """Whether it is text throughout: it can be encoded, without halves of characters."""
     try:
@@ -194,11 +209,12 @@ class RunResult:
 
     @classmethod
     def from_stored(cls, stored: StoredRun, plan: Plan | None) -> RunResult:
-        """The result of a run that has ended elsewhere. Its files stayed there, which ``failures`` says."""
+        """The result of a run that has ended elsewhere. Files too large to store stayed there; ``failures`` says so."""
         data = stored.result or {}
         provenance = data.get("provenance") or {}
         failures = [*provenance.get("failures", ())]
-        if data.get("artifacts"):
+        files = files_of(stored)
+        if data.get("artifacts") and not files:
             names = ", ".join(str(one.get("name")) for one in data["artifacts"])
             text = f"the answer's files are where it was made: {names}"
             failures.append({"part": "artifacts", "code": "not_found", "message": text})
@@ -208,6 +224,7 @@ class RunResult:
             agent=stored.record.agent,
             status=RunState(stored.terminal or "failed"),
             answer=data.get("answer"),
+            artifacts=files,
             shortfalls=tuple(
                 Shortfall(
                     one["task"],
@@ -232,6 +249,13 @@ class RunResult:
             stages={name: (ms or 0.0) / 1000 for name, ms in (data.get("stages_ms") or {}).items()},
             session_id=data.get("session_id"),
         )
+
+    def to_stored(self) -> dict[str, Any]:
+        """What the store keeps: :meth:`to_dict`, and under ``files`` the bytes of artifacts, unless they are large."""
+        body = self.to_dict()
+        if self.artifacts and sum(len(one.data) for one in self.artifacts) <= _FILES:
+            body["files"] = {one.name: base64.b64encode(one.data).decode("ascii") for one in self.artifacts}
+        return body
 
     def to_dict(self, *, values: bool = False, artifact_data: bool = False) -> dict[str, Any]:
         """Plain JSON data; tasks' values and artifacts' bytes (base64) only when asked for."""

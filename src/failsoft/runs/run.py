@@ -723,7 +723,7 @@ class Run:
         )
         if self._recorder is not None:
             run, epoch, at = self.id, self.epoch, self._parts.sources.wall()
-            self._recorder.put(lambda: FinishRun(run, epoch, str(state), result.to_dict(), at))
+            self._recorder.put(lambda: FinishRun(run, epoch, str(state), result.to_stored(), at))
         reviews = self._parts.reviews
         if self.gate is not None and self.gate.pending and reviews is not None:
             _ = self._parts.crew.start(reviews.withdraw(self.gate.pending), name=f"withdraw approvals of {self.id}")

@@ -184,7 +184,7 @@ class Takeover:
         event = StoredEvent(last.epoch, last.seq, last.kind, at, last.task, last.data)
         writes: list[Write] = [
             AppendEvents(run.id, run.epoch, (event,)),
-            FinishRun(run.id, run.epoch, str(result.status), result.to_dict(), at),
+            FinishRun(run.id, run.epoch, str(result.status), result.to_stored(), at),
         ]
         await self._do(self._store.write(writes), "writing a run's end")
 

@@ -18,7 +18,7 @@ from failsoft.app import App
 from failsoft.base.errors import NotFound
 from failsoft.base.tracing import current_trace, parse_traceparent
 from failsoft.runs.handle import RunHandle
-from failsoft.runs.result import RunRequest
+from failsoft.runs.result import RunRequest, files_of
 from failsoft.runs.state import RunState
 from failsoft.runs.strict import http_status
 from failsoft.server.errors import Json, error_response
@@ -176,8 +176,12 @@ def runs_router(app: App, readiness: Readiness) -> APIRouter:
     async def artifact(request: Request, run_id: str, name: str) -> Response:
         """A chart or a report, by the name under which the answer's Markdown and `artifacts` mention it."""
         found = await found_run(app, run_id, request)
-        result = found.result_now() if isinstance(found, RunHandle) else None
-        for one in result.artifacts if result is not None else ():
+        if isinstance(found, RunHandle):
+            result = found.result_now()
+            files = () if result is None else result.artifacts
+        else:
+            files = files_of(found)
+        for one in files:
             if one.name == name:
                 # Nothing in it may run: a report is shown, not trusted.
                 headers = {"content-security-policy": "sandbox", "x-content-type-options": "nosniff"}

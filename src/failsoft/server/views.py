@@ -85,7 +85,7 @@ def stored_view(stored: StoredRun, *, values: bool = False) -> dict[str, Any]:
         "artifacts": [],
         "progress": None,
         "error": None,
-        **(stored.result or {}),
+        **{name: value for name, value in (stored.result or {}).items() if name != "files"},
         "created": round(record.created, 3),
         "background": record.background,
         "plan": plan,
