@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from failsoft.base.errors import AttemptTimeout, BreakerOpen, DeadlineExceeded, QueueFull, Unaffordable
+from failsoft.base.errors import AttemptTimeout, BreakerOpen, CallTimeout, DeadlineExceeded, QueueFull, Unaffordable
 from failsoft.base.events import EventBus
 from failsoft.kernel.breaker import BreakerPolicy
 from failsoft.kernel.bulkhead import BulkheadPolicy
@@ -265,6 +265,7 @@ async def test_a_flight_that_fails_at_the_instant_of_a_participants_deadline_lea
     assert task.cancelling() == 0
     child = asyncio.create_task(flights.join("k", lambda: fails(1.0), timeout=1.0))
     await asyncio.wait([child])
+    assert isinstance(child.exception(), ConnectionResetError | CallTimeout)
     assert child.cancelling() == 0
     assert len(flights) == 0
     assert repr(flights) == "<Flights under_way=0 started=2 joined=0>"
