@@ -70,6 +70,7 @@ async def one_run(cancel_at):
         assert handle.state is result.status
         assert [event async for event in handle.events()] == events
         assert [event.kind in ENDS for event in events].count(True) == 1
+        assert {one.status for one in handle.tasks()}.isdisjoint({"running", "waiting"})
         assert events[-1].kind == f"run.{result.status}"
         assert all(guard.bulkhead.in_use == 0 and not guard.bulkhead.waiting for guard in running.guards.values())
         assert running.orphans() == []
@@ -137,6 +138,9 @@ def test_a_run_may_be_cancelled_at_every_await_of_its_own(store, flavour):
                 assert (await kept.load_run("run_1")).terminal == str(run.cell.value)
             ended = [event.task for event in run.events if event.kind == "task.finished"]
             assert len(ended) == len(set(ended))
+            begun = {event.task for event in run.events if event.kind == "task.started"}
+            assert begun <= set(ended)
+            assert {one.status for one in run.result.tasks}.isdisjoint({"running", "waiting"})
         assert running.runs == []
         assert running.orphans() == []
         assert all(guard.bulkhead.in_use == 0 and not guard.bulkhead.waiting for guard in running.guards.values())

@@ -131,6 +131,7 @@ async def test_a_cancelled_background_run_is_written_as_such():
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 async def test_after_a_death_finished_tasks_are_not_run_again(kind, tmp_path):
+    """Case 58."""
     store = LastingStore() if kind == "memory" else SqliteStore(tmp_path / "runs.db")
     work = steps(1, 2, 30, 1)
     async with process(store, what=work, tools=[counted], dies=True) as one:
@@ -173,6 +174,7 @@ async def test_a_file_knows_at_once_that_a_process_died(tmp_path):
 
 
 async def test_an_interactive_run_of_a_dead_process_ends_as_node_lost():
+    """Case 58."""
     store = LastingStore()
     async with process(store, what=steps(1, 30), tools=[counted], dies=True) as one:
         handle = one.start(budget_ms=60_000)

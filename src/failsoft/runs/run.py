@@ -628,7 +628,17 @@ class Run:
     # --- the end ---------------------------------------------------------------------------------------------------
 
     def end_cancelled(self) -> bool:
-        """Ends the run as cancelled unless it has ended; returns whether it did."""
+        """Ends the run as cancelled unless it has ended; returns whether it did.
+
+        Its tasks end first: none is shown as running for ever.
+        """
+        if self.cell.terminal or self.left:
+            return False
+        try:
+            if self.scheduler is not None:
+                self.scheduler.cancel()
+        except Exception:  # noqa: BLE001 - the end must not fail
+            _log.exception("the tasks of run %s could not be cancelled", self.id)
         return self._end(RunState.CANCELLED, error=RunCancelled("the run was cancelled", run_id=self.id))
 
     def _end(
