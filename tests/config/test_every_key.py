@@ -355,6 +355,7 @@ SHOWN = {
     "model.base_url": "examples/test_analyst_model.py",
     "model.api_key": "config/test_settings.py",
     "model.name": "examples/test_analyst_model.py",
+    "model.narrative": "examples/test_analyst_model.py",
     "model.first_token": "examples/test_analyst_model.py",
     "server.port": "cli/test_serve.py",
     "server.heartbeat": "server/test_runs_api.py",

@@ -43,7 +43,7 @@ class Endpoint:
     async def __aenter__(self):
         app = web.Application()
         app.router.add_post("/v1/chat/completions", self.chat)
-        self.runner = web.AppRunner(app)
+        self.runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
         await self.runner.setup()
         site = web.TCPSite(self.runner, "127.0.0.1", 0)
         await site.start()
@@ -59,9 +59,9 @@ class Endpoint:
         self.keys.append(request.headers.get("authorization"))
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
         await response.prepare(request)
-        await asyncio.sleep(self.wait)
         reply = self.replies[0] if len(self.replies) == 1 else self.replies.pop(0)
-        for delta, finish in ((reply, None), ("", "stop")):
+        await asyncio.sleep(reply if isinstance(reply, float) else self.wait)
+        for delta, finish in ((str(reply), None), ("", "stop")):
             chunk = {"choices": [{"index": 0, "delta": {"content": delta}, "finish_reason": finish}]}
             await response.write(f"data: {json.dumps(chunk)}\n\n".encode())
         await response.write(b"data: [DONE]\n\n")
@@ -145,7 +145,7 @@ async def test_a_filled_frame_is_a_plan_and_one_that_forgets_is_returned_once(re
     whole = {"table": "deals", "measure": "sum amount", "per": ["city"], "where": []}
     async with (
         Endpoint(json.dumps({**whole, "per": []}), json.dumps(whole)) as endpoint,
-        analyst_app(settings(endpoint.url, name="small"), sources) as app,
+        analyst_app(settings(endpoint.url, name="small", narrative=False), sources) as app,
     ):
         result = await app.ask("total amount per city", budget=20.0)
     assert (str(result.status), result.planner) == ("completed", "model"), result.to_dict()
@@ -163,3 +163,60 @@ async def test_rules_alone_never_ask_the_model(ready):
         async with analyst_app(chosen, sources) as app:
             result = await app.ask("amount per city", budget=10.0)
     assert (result.planner, endpoint.seen) == ("rules", [])
+
+
+# --- the narrative -------------------------------------------------------------------------------------------------
+
+FRAME = {"table": "deals", "measure": "sum amount", "per": ["city"], "where": []}
+
+
+async def told(ready, *replies, budget=20.0, **model):
+    """The result of a question that the model plans, with its next reply for the narrative; and what it was sent."""
+    settings, sources = ready
+    async with (
+        Endpoint(json.dumps(FRAME), *replies) as endpoint,
+        analyst_app(settings(endpoint.url, name="small", **model), sources) as app,
+    ):
+        result = await app.ask("total amount per city", budget=budget)
+    assert (str(result.status), result.planner) == ("completed", "model"), result.to_dict()
+    assert "Lima has the highest total amount: 32" in result.answer  # the rules' text stays, whatever the model says
+    return result, endpoint.seen
+
+
+async def test_the_model_tells_what_the_tools_found(ready):
+    result, seen = await told(ready, "Lima sold most with 32, Oslo only 15; together that is 47.")
+    assert "Oslo only 15; together that is 47." in result.answer
+    assert "each of its numbers was found among them" in result.answer
+    facts = seen[1]["messages"][1]["content"]
+    assert "Question: total amount per city" in facts
+    assert "Oslo | 15" in facts
+    assert [task.id for task in result.tasks] == ["query", "chart", "narrative"]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("Lima sold 33.", "a number that is not the tools': 33"),
+        ("Lima sold 32 %.", "a number that is not the tools': 32 %"),
+        ("Lima sold more than twice as much.", "a number that is not the tools': twice"),
+        ("See [this](http://evil.test/?a=32).", "it was no plain text"),
+        (" ", "it was empty"),
+    ],
+)
+async def test_a_narrative_with_any_other_number_is_left_out_and_it_is_told(ready, text, why):
+    result, _ = await told(ready, text)
+    assert text.strip() == "" or text not in result.answer
+    assert "The model's own words are left out" in result.answer
+    assert why in result.answer
+
+
+async def test_a_narrative_that_does_not_come_costs_neither_status_nor_budget(ready):
+    result, _ = await told(ready, 60.0, budget=4.0)
+    assert result.elapsed < 4.0
+    assert "The model's own words are left out: the model did not write it" in result.answer
+
+
+async def test_without_it_the_model_plans_only(ready):
+    result, seen = await told(ready, "Lima sold 32.", narrative=False)
+    assert "Lima sold 32." not in result.answer
+    assert len(seen) == 1

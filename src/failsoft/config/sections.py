@@ -123,6 +123,10 @@ class ModelSettings(Section):
     name: str | None = key(
         None, "The model that is asked for. Default: the first that the endpoint lists.", scope="run", min_length=1
     )
+    narrative: bool = key(
+        True, "Whether the model also tells in a few sentences what the tools found, each number checked.",
+        scope="process",
+    )  # fmt: skip
     first_token: Seconds = key(
         10.0, "How long its first token may take; a small machine reads a first prompt slowly.", scope="process",
         unit="seconds", gt=0,

@@ -10,24 +10,13 @@ import asyncio
 import json
 import os
 import re
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
-from failsoft.base.errors import (
-    BadInput,
-    DownstreamError,
-    DownstreamRejected,
-    DownstreamUnavailable,
-    EmptyResult,
-    FailsoftError,
-    MalformedResult,
-    PlanRefused,
-    StreamCut,
-)
-from failsoft.base.transport import HttpRequest, HttpResponse, Transport
+from failsoft.base.errors import PlanRefused
+from failsoft.base.transport import Transport
 from failsoft.kernel.guard import Guard
-from failsoft.models.sse import events
+from failsoft.runs.chat_endpoint import REPLY, ChatEndpoint
 from failsoft.runs.plan import Plan, PlanLimits
 from failsoft.runs.planner import PlanContext, PlanRequest
 from failsoft.tools.registry import ToolRegistry, ToolSpec
@@ -36,9 +25,6 @@ __all__ = ["ModelPlanner", "PlanForm", "ToolForm", "parse_json", "plan_schema", 
 
 _AGAIN: Final = 1.5
 """A reply that left something out is returned to the model once, if this many times what it took is left to plan."""
-_ERROR_BODY: Final = 64_000
-_REPLY: Final = 256_000
-"""Characters of a reply; more is no plan."""
 _FENCE: Final = re.compile(r"```[A-Za-z]*[ \t]*\r?\n?(.*?)```", re.DOTALL)
 
 
@@ -110,17 +96,7 @@ class ModelPlanner:
         idle: float = 10.0,
         total: float = 60.0,
     ) -> None:
-        base = base_url or os.environ.get("OPENAI_BASE_URL")
-        if not base or not base.startswith(("http://", "https://")):
-            raise BadInput(
-                "the model planner needs an endpoint: set OPENAI_BASE_URL to a URL like http://127.0.0.1:8000/v1",
-                param="model.base_url",
-            )
-        self._transport = transport
-        self._base = base.rstrip("/")
-        self._key = api_key if api_key is not None else os.environ.get("OPENAI_API_KEY")
-        self._model = model
-        self._downstream = downstream
+        self.endpoint = ChatEndpoint(transport, base_url=base_url, api_key=api_key, model=model, downstream=downstream)
         self._form = form or ToolForm(instructions)
         self._max_tokens = max_tokens
         self._limits = (first_token, idle, total)
@@ -134,26 +110,21 @@ class ModelPlanner:
         """See :class:`~failsoft.runs.planner.Planner`."""
         if len(tools) == 0:
             raise PlanRefused("no tool is available now", details={"reason": "no_tool"})
-        guard = context.kernel.guard(self._downstream)
-        model = self._model
-        if model is None:
-            model = self._model = await guard.call(self._first_model, kind="query")
+        endpoint = self.endpoint
+        guard = context.kernel.guard(endpoint.downstream)
+        if endpoint.model is None:
+            endpoint.model = await guard.call(endpoint.first_model, kind="query")
         messages = [
             {"role": "system", "content": self._form.prompt(tools)},
             *(message.to_openai() for message in request.history[-10:]),
             {"role": "user", "content": _question(request, context)},
         ]
-        body = {
-            "model": model,
-            "messages": messages,
-            "temperature": 0,
-            "max_tokens": self._max_tokens,
-            "stream": True,
-            "response_format": {
-                "type": "json_schema",
-                "json_schema": {"name": "plan", "schema": self._form.schema(tools, context.limits)},
-            },
-        }
+        schema = self._form.schema(tools, context.limits)
+        body = endpoint.body(
+            messages,
+            self._max_tokens,
+            response_format={"type": "json_schema", "json_schema": {"name": "plan", "schema": schema}},
+        )
         clock = asyncio.get_running_loop().time
         began = clock()
         reply = await self._reply(guard, body)
@@ -170,7 +141,7 @@ class ModelPlanner:
 
     async def _reply(self, guard: Guard, body: Mapping[str, Any]) -> str:
         first, idle, total = self._limits
-        async with guard.stream(self._deltas, body, first_item=first, idle=idle, total=total) as stream:
+        async with guard.stream(self.endpoint.deltas, body, first_item=first, idle=idle, total=total) as stream:
             return "".join([piece async for piece in stream])
 
     def _read(self, reply: str, request: PlanRequest) -> Plan:
@@ -179,117 +150,8 @@ class ModelPlanner:
             raise PlanRefused("the model's reply is no plan", details={"reason": "schema"})
         return self._form.plan(data, request)
 
-    # --- the endpoint --------------------------------------------------------------------------------------------
-
-    def _request(self, method: str, path: str, body: Any = None) -> HttpRequest:
-        headers = {"accept": "text/event-stream, application/json"}
-        if body is not None:
-            headers["content-type"] = "application/json"
-        if self._key:
-            headers["authorization"] = f"Bearer {self._key}"
-        data = None if body is None else json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
-        return HttpRequest(method, f"{self._base}{path}", headers, data, downstream=self._downstream)
-
-    async def _first_model(self) -> str:
-        async with self._transport.send(self._request("GET", "/models")) as response:
-            body = await response.read(1_000_000)
-            if response.status != 200:
-                raise _refusal(response, body)
-        try:
-            return str(json.loads(body)["data"][0]["id"])
-        except (ValueError, LookupError, TypeError, RecursionError):
-            raise MalformedResult("the endpoint lists no model; name one", downstream=self._downstream) from None
-
-    async def _deltas(self, body: Mapping[str, Any]) -> AsyncGenerator[str, None]:
-        """The reply's text as it arrives; raises unless it ended by itself."""
-        size = 0
-        finish: str | None = None
-        async with self._transport.send(self._request("POST", "/chat/completions", body)) as response:
-            if response.status != 200:
-                raise _refusal(response, await response.read(_ERROR_BODY))
-            if "text/event-stream" not in response.headers.get("content-type", ""):
-                text, finish = _whole(await response.read(_REPLY * 4))
-                yield text
-                size = len(text)
-            else:
-                async with aclosing(events(response.chunks())) as stream:
-                    async for event in stream:
-                        if event.data == "[DONE]":
-                            break
-                        text, reason = _delta(event.data)
-                        finish = reason or finish
-                        if text:
-                            size += len(text)
-                            if size > _REPLY:
-                                raise MalformedResult("the model's reply is too long for a plan")
-                            yield text
-        if finish is None:
-            raise StreamCut("the model's reply broke off", downstream=self._downstream)
-        if finish == "length":
-            raise StreamCut("the model's reply was cut at its token limit", downstream=self._downstream)
-        if size == 0:
-            raise EmptyResult("the model's reply is empty", downstream=self._downstream)
-
     def __repr__(self) -> str:
-        return f"<ModelPlanner {self._model or 'first model'} at {self._base}>"
-
-
-def _load(text: str | bytes) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        raise MalformedResult("the endpoint sent something that is no JSON") from None
-
-
-def _checked(data: Any) -> dict[str, Any]:
-    if not isinstance(data, dict):
-        raise MalformedResult("the endpoint sent something that is no completion")
-    error = data.get("error")
-    if error:
-        text = error.get("message") if isinstance(error, dict) else error
-        raise DownstreamError(f"the endpoint reported an error: {str(text)[:200]}")
-    return data
-
-
-def _delta(text: str) -> tuple[str, str | None]:
-    """The text and finish reason of one chunk; the usage chunk has neither."""
-    choices = _checked(_load(text)).get("choices")
-    if not choices:
-        return "", None
-    try:
-        choice = choices[0]
-        return (choice.get("delta") or {}).get("content") or "", choice.get("finish_reason")
-    except (LookupError, AttributeError, TypeError):
-        raise MalformedResult("the endpoint sent a chunk that cannot be read") from None
-
-
-def _whole(body: bytes) -> tuple[str, str | None]:
-    """The same from an endpoint that does not stream though asked to."""
-    try:
-        choice = _checked(_load(body))["choices"][0]
-        return choice["message"].get("content") or "", choice.get("finish_reason")
-    except (LookupError, AttributeError, TypeError):
-        raise EmptyResult("the endpoint sent no choice") from None
-
-
-def _refusal(response: HttpResponse, body: bytes) -> FailsoftError:
-    try:
-        found = json.loads(body)["error"]
-        text = str(found["message"] if isinstance(found, dict) else found)[:200]
-    except (ValueError, LookupError, TypeError, RecursionError):
-        text = ""
-    message = f"the endpoint answered {response.status}" + (f": {text}" if text else "")
-    if response.status == 429 or response.status >= 500:
-        return DownstreamUnavailable(message, retry_after=_retry_after(response))
-    return DownstreamRejected(message)
-
-
-def _retry_after(response: HttpResponse) -> float | None:
-    try:
-        value = float(response.headers.get("retry-after", ""))
-    except ValueError:
-        return None
-    return value if 0 <= value < 86_400 else None
+        return f"<ModelPlanner {self.endpoint!r}>"
 
 
 # --- the prompt and the schema -------------------------------------------------------------------------------------
@@ -393,7 +255,7 @@ def parse_json(text: str) -> Any:
 
     Nothing is completed: a reply that ends in the middle raises :class:`PlanRefused`.
     """
-    if len(text) > _REPLY:
+    if len(text) > REPLY:
         raise PlanRefused("the model's reply is too long for a plan", details={"reason": "too_large"})
     text = text.strip().removeprefix("\ufeff")
     fenced = _FENCE.search(text)

@@ -17,6 +17,7 @@ from failsoft.examples.analyst.replies import Replies
 from failsoft.examples.analyst.sources import Loading, Sources, cache_folder, load_sources
 from failsoft.examples.analyst.toolset import make_tools
 from failsoft.runs.agents import Agent
+from failsoft.runs.chat_endpoint import ChatEndpoint
 from failsoft.runs.planner import Planner, RulesPlanner
 from failsoft.stores.protocols import RunStore
 
@@ -50,14 +51,14 @@ async def analyst_app(settings: Settings, sources: Sources, *, store: RunStore |
     """A running app with the analyst over `sources`, planned as the settings say; `store` is in memory when None."""
     async with contextlib.AsyncExitStack() as stack:
         model = await _model_planner(settings, sources, stack)
-        agent = make_analyst(sources, model=model, planner=settings.run.planner)
+        agent = make_analyst(sources, model=model, planner=settings.run.planner, narrative=settings.model.narrative)
         app = await stack.enter_async_context(App(settings, agents=[agent], store=store or "memory"))
         if model is not None:
             app.kernel.guard("model", settings.policy("model", default="model"))
         yield app
 
 
-_KNOWN_WITHOUT = ("query", "compare", "unusual", "chart")
+_KNOWN_WITHOUT = ("query", "compare", "unusual", "chart", "narrate")
 """Tools without whose results the answer still says something: what was understood, and what loading the data told."""
 
 
@@ -74,8 +75,13 @@ def sketch() -> Agent:
     )
 
 
-def make_analyst(sources: Sources, *, model: Planner | None = None, planner: str = "auto") -> Agent:
-    """The agent over some tables; `planner` is ``rules``, ``model``, or ``auto``: the model if any, then the rules."""
+def make_analyst(
+    sources: Sources, *, model: Planner | None = None, planner: str = "auto", narrative: bool = False
+) -> Agent:
+    """The agent over some tables; `planner` is ``rules``, ``model``, or ``auto``: the model if any, then the rules.
+
+    With a `narrative` the model also tells what the tools found, in words of its own.
+    """
     rules = RulesPlanner(QuestionRule(sources.profiles))
     planners: list[Planner]
     if planner == "rules" or (planner == "auto" and model is None):
@@ -84,11 +90,17 @@ def make_analyst(sources: Sources, *, model: Planner | None = None, planner: str
         raise BadInput("--planner: there is no model; set OPENAI_BASE_URL or model.base_url", param="planner")
     else:
         planners = [model] if planner == "model" else [model, rules]
+    tools = make_tools(sources)
+    if narrative and planner != "rules" and isinstance(endpoint := getattr(model, "endpoint", None), ChatEndpoint):
+        from failsoft.examples.analyst.narrative import Narrated, make_narrator
+
+        tools = (*tools, make_narrator(sources.profiles, endpoint))
+        planners = [Narrated(one) for one in planners]
     tables = ", ".join(f"{profile.table} ({profile.rows:,} rows)" for profile in sources.profiles)
     return Agent(
         NAME,
         f"Answers questions about tables, with charts: {tables}.",
-        tools=make_tools(sources),
+        tools=tools,
         planners=planners,
         answer=Replies(sources.profiles),
         makes_up_for=_KNOWN_WITHOUT,

@@ -6,8 +6,9 @@ profile.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from failsoft.examples.analyst import report, wording
 from failsoft.examples.analyst.anomaly import Judgement
@@ -75,6 +76,8 @@ class Replies:
             judgement=None if judgement is None else as_data(Judgement, judgement),
             chart=chart,
         )
+        if result is not None:
+            sections = _told_by_the_model(sections, parts.value("narrative"), intent.language)
         if result is None:
             sections = [_question(intent), *([_table(profile, intent.language)] if profile else []), *sections]
         return sections
@@ -112,6 +115,25 @@ class Replies:
 
     def __repr__(self) -> str:
         return f"<Replies {', '.join(self._profiles)}>"
+
+
+def _told_by_the_model(sections: list[Section], narrative: Any, language: str) -> list[Section]:
+    """With the model's own words behind the lead sentence, or with why there are none in its provenance."""
+    if not isinstance(narrative, Mapping):
+        return sections
+    lead, *rest = sections
+    text = str(narrative.get("text") or "")
+    if text:
+        where = wording.pick(
+            language,
+            "Written by the model from the figures; each of its numbers was found among them.",
+            "由模型根据上述数据撰写；其中每个数字均已与数据核对。",
+        )
+        words = Section(wording.pick(language, "In words", "叙述"), text, provenance=where)
+        return [lead, words, *rest]
+    why = str(narrative.get("dropped") or "it was empty")
+    left = wording.pick(language, f" The model's own words are left out: {why}.", f"模型的叙述未采用：{why}。")
+    return [replace(lead, provenance=lead.provenance + left), *rest]
 
 
 def _question(intent: Intent) -> Section:
