@@ -1,5 +1,7 @@
 """Case 43: a plan that cannot be run is refused with its reason, and the next planner takes over."""
 
+import asyncio
+
 import pytest
 from tests.runs.worlds import app, plan, task
 
@@ -7,6 +9,7 @@ from failsoft.base.errors import PlanRefused
 from failsoft.runs.plan import Plan
 from failsoft.runs.planner import StaticPlanner
 from failsoft.testing.fakes import FakePlanner
+from failsoft.tools.python import tool
 
 RULES = StaticPlanner(plan(task("a", value="by rules")))
 
@@ -59,3 +62,17 @@ async def test_it_is_used_all_the_same_when_there_is_no_other():
             running.history.add_to("tool:work", "tool", 6.0)
             result = await running.ask("q", budget=10.0)
         assert (result.status, result.planner) == ("degraded", "model")
+
+
+async def test_before_it_was_ever_called_a_tool_takes_what_it_says_of_itself():
+    @tool(downstream="slow", usual="6s", kind="external")
+    async def slow() -> str:
+        await asyncio.sleep(6.0)
+        return "slow"
+
+    model = FakePlanner(plan(task("a", "slow"), task("b", "slow", needs=["a"])), name="model")
+    async with app(planners=[model, RULES], tools=[slow]) as running:
+        result = await running.ask("q", budget=10.0)
+        assert (result.status, result.planner) == ("completed", "static")
+        assert [one.reason for one in result.refused] == ["unaffordable"]
+        assert (await running.ask("q", budget=20.0)).planner == "model"

@@ -84,6 +84,14 @@ def test_the_schema_allows_exactly_the_tools_and_their_arguments_or_references()
     assert first["properties"]["seconds"]["anyOf"][1] == {"$ref": "#/$defs/reference"}
 
 
+def test_the_prompt_says_what_a_tool_usually_takes_and_costs():
+    @tool(usual="3s", cost=2)
+    async def dear() -> None:
+        """Looks far."""
+
+    assert "- dear(): Looks far. (usually 3 s, costs 2)" in system_prompt(ToolRegistry([dear]))
+
+
 def test_definitions_of_tools_do_not_meet():
     from pydantic import BaseModel
 

@@ -168,7 +168,10 @@ def system_prompt(tools: ToolRegistry, instructions: str = "") -> str:
     ]
     for spec in tools.specs:
         properties = spec.parameters.get("properties", {})
-        lines.append(f"- {spec.name}({', '.join(properties)}): {spec.description}")
+        hints = [f"usually {spec.usual:g} s"] if spec.usual is not None else []
+        hints += [f"costs {spec.cost:g}"] if spec.cost is not None else []
+        known = f" ({', '.join(hints)})" if hints else ""
+        lines.append(f"- {spec.name}({', '.join(properties)}): {spec.description}{known}")
     if instructions:
         lines.append(instructions)
     return "\n".join(lines)

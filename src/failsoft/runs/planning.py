@@ -12,7 +12,7 @@ from failsoft.kernel.classify import as_error
 from failsoft.runs.agents import Agent
 from failsoft.runs.crew import within
 from failsoft.runs.limits import RunParts
-from failsoft.runs.plan import Plan, check_plan
+from failsoft.runs.plan import Plan, TaskSpec, check_plan
 from failsoft.runs.planner import PlanContext, PlanFailure, PlanRequest
 from failsoft.runs.progress import History
 from failsoft.runs.split import tails
@@ -68,7 +68,7 @@ async def make_plan(
                 raise PlanRefused(f"planner {planner.name!r} made no plan but {type(made).__name__}")
             # Withdrawn tools stay known: a plan that uses one all the same meets an open breaker, and its ladder.
             plan = check_plan(made, agent.tools, agent.limits)
-            if planner is last or (missing := _unaffordable(plan, parts.history, cut - loop.time())) is None:
+            if planner is last or (missing := _unaffordable(plan, agent, parts.history, cut - loop.time())) is None:
                 return plan, planner.name
             spare = spare or (plan, planner.name)
             raise PlanRefused(missing, details={"reason": "unaffordable"})
@@ -89,13 +89,24 @@ def _left(loop: asyncio.AbstractEventLoop, until: float) -> float:
     return max(0.0, until - loop.time())
 
 
-def _unaffordable(plan: Plan, history: History, left: float) -> str | None:
-    """Why a plan does not fit, when what its essential tasks usually take one after another is more than is `left`."""
+def _unaffordable(plan: Plan, agent: Agent, history: History, left: float) -> str | None:
+    """Why a plan does not fit, when what its essential tasks usually take one after another is more than is `left`.
+
+    What was never called takes what its tool says of itself, if it does.
+    """
     shape = plan.shape
-    usual = [history.median(f"{task.kind}:{task.tool}") for task in plan.tasks]
+    usual = [_usual(task, agent, history) for task in plan.tasks]
     essential = [task.essential for task in plan.tasks]
     needed = max((tail for tail, one in zip(tails(shape, usual, essential), essential, strict=True) if one), default=0)
     return None if needed <= left else f"the plan usually needs {needed:.3g} s, {max(left, 0.0):.3g} s are left"
+
+
+def _usual(task: TaskSpec, agent: Agent, history: History) -> float | None:
+    seen = history.median(f"{task.kind}:{task.tool}")
+    if seen is not None or task.kind != "tool":
+        return seen
+    spec = agent.tools.get(task.tool).spec
+    return None if spec.alternates else spec.usual
 
 
 def _unavailable(agent: Agent, parts: RunParts) -> tuple[str, ...]:
