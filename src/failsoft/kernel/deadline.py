@@ -4,14 +4,16 @@
 the earliest one. Entries are dropped lazily and the heap is compacted when most of it is dead.
 
 A timer that fires more than :data:`STALL` seconds late means that the loop was blocked or the process stopped.
-Results may have arrived meanwhile, so such entries get a few passes of the loop before they fire, and fire as
-*stalled*, which the guard counts as neutral: a stall never opens a breaker.
+Results may have arrived meanwhile, so what is due then, and until the loop has caught up, gets a few passes of the loop
+before it fires, and fires as *stalled*, which the guard counts as neutral: a stall never opens a breaker. The time that
+was lost is added up in :attr:`DeadlineHeap.lost`, to be taken off what a call in flight seems to have taken.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
+from collections import deque
 from contextvars import Token
 from heapq import heapify, heappop, heappush
 from types import TracebackType
@@ -26,8 +28,12 @@ __all__ = ["STALL", "Alarm", "Deadline", "DeadlineHeap", "deadline_scope", "rema
 STALL: Final = 0.1
 """Seconds by which a timer must be late to be blamed on a stall."""
 
-_PASSES: Final = 3
-"""Loop passes given to late entries: poll and read, wake the reader, wake who waits for the reader."""
+_PASSES: Final = 8
+"""Loop passes given to late entries: poll and read, wake the reader, wake who waits for the reader, and whoever stands
+between that one and the guard: the legs of a hedge, a flight, a tool of its own; a long answer is read in several."""
+
+_BUSY: Final = 0.01
+"""Seconds from which a pass of the loop after a stall tells that it has not caught up."""
 
 _LIMIT_ERRORS: Final[dict[str, type[TimeoutExceeded]]] = {"run": DeadlineExceeded, "task": TaskTimeout}
 
@@ -44,12 +50,14 @@ class Alarm:
     exactly one ``task.cancel()`` by ``task.uncancel()``.
     """
 
-    __slots__ = ("fired", "task", "when")
+    __slots__ = ("fired", "lost", "task", "when")
 
     def __init__(self, when: float, task: asyncio.Task[Any]) -> None:
         self.when = when
         self.task: asyncio.Task[Any] | None = task
         self.fired = NOT_FIRED
+        self.lost = 0.0
+        """What the heap had lost when this was armed."""
 
     @property
     def stalled(self) -> bool:
@@ -68,9 +76,16 @@ class Alarm:
 
 
 class DeadlineHeap:
-    """The alarms of one event loop, ordered by time; only the earliest has a timer."""
+    """The alarms of one event loop, ordered by time; only the earliest has a timer.
 
-    __slots__ = ("_armed_at", "_dead", "_heap", "_late", "_loop", "_seq", "_timer")
+    ``lost`` is a sum of seconds that only grows: how long the loop was away, as far as timers that came late can tell,
+    and how long it took each time to catch up.
+    """
+
+    __slots__ = (
+        "_armed_at", "_catching_up", "_dead", "_heap", "_late", "_loop", "_pass", "_seen", "_seq", "_timer", "_until",
+        "lost",
+    )  # fmt: skip
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -79,7 +94,14 @@ class DeadlineHeap:
         self._dead = 0
         self._timer: asyncio.TimerHandle | None = None
         self._armed_at = math.inf
-        self._late: list[Alarm] = []
+        self._late: deque[tuple[int, Alarm]] = deque()
+        """What was due in a stall, and the pass in which it fires: at most the armed alarms."""
+        self.lost = 0.0
+        self._catching_up = False
+        self._until = -math.inf
+        """When the loop counts as caught up at the latest: a stall is given its own length for that."""
+        self._seen = 0.0
+        self._pass = 0
 
     def arm(self, alarm: Alarm) -> None:
         """Adds an alarm. An alarm in the past fires at the loop's next pass; one that is never due is not kept."""
@@ -87,6 +109,7 @@ class DeadlineHeap:
         if when == math.inf:
             alarm.task = None
             return
+        alarm.lost = self.lost
         self._seq = seq = self._seq + 1
         heappush(self._heap, (when, seq, alarm))
         if when < self._armed_at:
@@ -115,39 +138,49 @@ class DeadlineHeap:
     def _due(self) -> None:
         heap = self._heap
         now = self._loop.time()
+        away = now - self._armed_at
         self._timer = None
         self._armed_at = math.inf
-        late = self._late
-        had_late = bool(late)
+        if away > STALL and not self._catching_up:
+            self._catching_up = True
+            self.lost += away
+            self._seen, self._until = now, now + away
+            self._loop.call_soon(self._catch_up)
         while heap and heap[0][0] <= now:
             alarm = heappop(heap)[2]
             if alarm.task is None:
                 self._dead -= 1
-            elif now - alarm.when > STALL:
-                late.append(alarm)
+            elif self._catching_up:
+                self._late.append((self._pass + 1 + _PASSES, alarm))
             else:
                 alarm.fire(FIRED)
-        if late and not had_late:
-            self._loop.call_soon(self._forgive, _PASSES)
         while heap and heap[0][2].task is None:
             heappop(heap)
             self._dead -= 1
         if heap:
             self._set_timer(heap[0][0])
 
-    def _forgive(self, passes: int) -> None:
-        if passes > 0:
-            self._loop.call_soon(self._forgive, passes - 1)
-            return
-        late, self._late = self._late, []
-        for alarm in late:
+    def _catch_up(self) -> None:
+        """Once in each pass of the loop after a stall, until nothing late is left and a pass was short."""
+        now = self._loop.time()
+        busy = now - self._seen
+        self._seen = now
+        self.lost += busy
+        self._pass += 1
+        late = self._late
+        while late and late[0][0] <= self._pass:
+            alarm = late.popleft()[1]
             if alarm.task is not None:
                 alarm.fire(FIRED_STALLED)
+        if late or (busy > _BUSY and now < self._until):
+            self._loop.call_soon(self._catch_up)
+        else:
+            self._catching_up = False
 
     def __len__(self) -> int:
         """How many alarms are armed."""
         return sum(1 for entry in self._heap if entry[2].task is not None) + sum(
-            1 for alarm in self._late if alarm.task is not None
+            1 for _, alarm in self._late if alarm.task is not None
         )
 
     def __repr__(self) -> str:

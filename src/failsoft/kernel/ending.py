@@ -71,7 +71,10 @@ def _blamed(guard: Guard, ticket: Ticket, now: float) -> bool:
     """Whether the downstream had the whole limit that fired, or was slow already."""
     if not ticket.fired or ticket.stalled:
         return False
-    return not ticket.cut_short or now - ticket.since >= guard.hung_after
+    lasted = guard.lasted(ticket, now)
+    if lasted < (ticket.when - ticket.since) / 2:  # the loop was away for most of it
+        return False
+    return not ticket.cut_short or lasted >= guard.hung_after
 
 
 def _limit_passed(guard: Guard, ticket: Ticket, now: float, size: float) -> Failure | None:

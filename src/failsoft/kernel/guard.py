@@ -382,6 +382,7 @@ class Guard:
         else:
             admission = await admit(self, task, inherited, priority, tenant, until, limit, now)
         ticket = Ticket(math.inf, task, admission, self.now(), limit, False, inherited, tenant, attempt)
+        ticket.lost = self.heap.lost
         self._tickets[ticket] = None
         self._attempts += 1
         return ticket
@@ -481,6 +482,7 @@ class Guard:
             first.tenant,
             first.attempt,
         )
+        second.lost = self.heap.lost
         self._tickets[second] = None
         self._attempts += 1
         self._emit("call.hedged", first.scope, second)
@@ -497,6 +499,8 @@ class Guard:
         self.heap.disarm(ticket)
         ticket.settled = ticket.released = True
         seconds = now - ticket.since
+        if ticket.lost != self.heap.lost:
+            seconds = self.lasted(ticket, now)
         if ticket.admission is self.breaker.standing and not ticket.hung:
             self.breaker.record_ok(seconds, now)
         else:
@@ -511,6 +515,10 @@ class Guard:
             self._bus.emit(
                 _new(Event, ("attempt.finished", now, self.name, scope.run, scope.task, ticket.tenant, 0, 0, data))
             )
+
+    def lasted(self, ticket: Ticket, now: float) -> float:
+        """Seconds that an attempt took, less those in which the loop was away and could not have seen its end."""
+        return max(0.0, now - ticket.since - (self.heap.lost - ticket.lost))
 
     def settle_stream(
         self, ticket: Ticket, counts: str, seconds: float, *, size: float, cut: bool, code: str | None
@@ -536,7 +544,7 @@ class Guard:
         """
         ticket.settled = True
         if seconds is None:
-            seconds = now - ticket.since
+            seconds = self.lasted(ticket, now)
         self.breaker.settle(ticket.admission, counts, seconds, now, hung_counted=ticket.hung)
         if counts == Counts.OK:
             self._ok += 1
@@ -555,7 +563,7 @@ class Guard:
         if callee is not None and not callee.done():
             self._emit("callee.orphaned", scope, ticket)
             return  # an orphan keeps its permit until it ends
-        self._release(ticket, counts, now - ticket.since)
+        self._release(ticket, counts, self.lasted(ticket, now))
 
     def _release(self, ticket: Ticket, counts: str, held: float | None) -> None:
         ticket.released = True
@@ -592,9 +600,9 @@ class Guard:
         """Calls older than the slow threshold count while they are still in flight; oldest first."""
         self._hung_due = math.inf
         for ticket in list(self._tickets):
-            age = now - ticket.since
+            age = self.lasted(ticket, now)
             if age < self.hung_after:
-                self._hung_due = ticket.since + self.hung_after
+                self._hung_due = ticket.since + self.hung_after + (self.heap.lost - ticket.lost)
                 break
             if not ticket.hung and not ticket.settled:
                 ticket.hung = True

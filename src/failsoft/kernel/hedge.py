@@ -98,6 +98,7 @@ class _Race:
         first = self.ticket
         first.admission, second.admission = second.admission, first.admission
         first.since, second.since = second.since, first.since
+        first.lost, second.lost = second.lost, first.lost
         first.hung, second.hung = second.hung, first.hung
         first.callee, second.callee = second.callee, first.callee
 

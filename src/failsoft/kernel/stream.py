@@ -91,6 +91,7 @@ class _Pause(Alarm):
         self.when = math.inf
         self.task = None
         self.fired = NOT_FIRED
+        self.lost = 0.0
         self.stream: GuardedStream[Any] | None = stream
         """None when it has ended, or the two would hold each other."""
 

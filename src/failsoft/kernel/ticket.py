@@ -64,6 +64,7 @@ class Ticket(Alarm):
         self.task = task
         self.owner = task
         self.fired = NOT_FIRED
+        self.lost = 0.0
         self.admission = admission
         self.since = since
         self.limit = limit

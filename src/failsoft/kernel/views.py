@@ -13,6 +13,7 @@ from failsoft.kernel.ticket import Ticket
 __all__ = ["CallEnded", "GuardStatistics", "Holder", "Waiting", "holder"]
 
 
+_ASYNCIO: Final = asyncio.__file__.removesuffix("__init__.py")
 _DEEPEST: Final = 100
 """How many coroutines that await each other are followed."""
 
@@ -77,13 +78,16 @@ class Waiting(NamedTuple):
 
 
 def _innermost(awaited: Any) -> str | None:
-    """Where a suspended coroutine is stuck: the last frame of the chain of what it awaits that is Python."""
+    """Where a suspended coroutine is stuck: the last frame of the chain of what it awaits that is Python and not
+    asyncio's own, which would say no more than that it sleeps or waits.
+    """
     where = None
     for _ in range(_DEEPEST):
         frame = None
         for prefix in ("cr", "ag", "gi"):
             if (frame := getattr(awaited, f"{prefix}_frame", None)) is not None:
-                where = f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}"
+                if where is None or not frame.f_code.co_filename.startswith(_ASYNCIO):
+                    where = f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}"
                 awaited = getattr(awaited, f"{prefix}_{'yieldfrom' if prefix == 'gi' else 'await'}")
                 break
         if frame is None:
