@@ -4,7 +4,8 @@
 
 One process, one app. In each round runs of a quick agent are timed for S seconds alone, then for S seconds while runs
 of one hostile agent follow each other. The ratio of the two p99 is taken per round, and the median over the rounds is
-what counts, against 1.3: rounds next to each other share what else the machine does. With each ratio comes what the
+what counts, against 1.3: rounds next to each other share what else the machine does; the row of the tool that does
+nothing bad is the noise that is left. Each lasts until a hostile run has ended, too. With each ratio comes what the
 hostile run was told, so that a fault that was not met cannot pass for one that was borne. Where the hostile tool has
 work of its own to do (a gigabyte of output, 100 MB in a result) it takes a core as any program does; on two cores that
 shows.
@@ -46,6 +47,13 @@ async def quick(n: int) -> int:
     return n
 
 
+@tool(kind="external")
+async def well_behaved() -> str:
+    """The control: what another agent costs that does no harm at all, and what the machine's noise makes of it."""
+    await asyncio.sleep(0.02)
+    return "done"
+
+
 @tool(kind="external", timeout=1)
 async def raises_base_exception() -> None:
     """Raises what nobody catches."""
@@ -77,6 +85,7 @@ async def ignores_its_cancellation() -> None:
 def hostile(folder: Path) -> dict[str, tuple[Any, dict[str, Any]]]:
     """The tools of the issue, with their arguments."""
     return {
+        "nothing_bad": (well_behaved, {}),
         "sleeps_in_c": (isolated.sleeps_in_c, {"seconds": 60}),
         "ignores_sigterm_and_forks": (isolated.stubborn, {"pids": str(folder / "pids")}),
         "writes_1_gb": (isolated.misbehaves, {"how": "prints 1 GB"}),
@@ -94,11 +103,11 @@ def agent(name: str, one: Any, **arguments: Any) -> Agent:
     return Agent(name, tools=[one], planners=[StaticPlanner(plan)], breaker=None)
 
 
-async def timed(app: App, seconds: float) -> list[float]:
-    """How long each run of the quick agent took, for a while."""
+async def timed(app: App, seconds: float, until: asyncio.Event | None = None) -> list[float]:
+    """How long each run of the quick agent took, for a while, and for longer until something has happened."""
     took: list[float] = []
     end = time.perf_counter() + seconds
-    while time.perf_counter() < end:
+    while time.perf_counter() < end or (until is not None and not until.is_set()):
         began = time.perf_counter()
         result = await app.ask("?", agent="quick", budget=10.0)
         took.append(time.perf_counter() - began)
@@ -108,12 +117,13 @@ async def timed(app: App, seconds: float) -> list[float]:
     return took
 
 
-async def again_and_again(app: App, name: str, told: set[str]) -> None:
+async def again_and_again(app: App, name: str, told: set[str], ended: asyncio.Event) -> None:
     """Runs of a hostile agent, one behind the other, until cancelled."""
     while True:
         result = await app.ask("?", agent=name, budget=5.0)
         outcome = result.tasks[0].outcome
-        told.add(str(outcome.provenance.reason if outcome is not None else result.status))
+        told.add(str((outcome.provenance.reason if outcome is not None else None) or result.status))
+        ended.set()
         await asyncio.sleep(0.02)
 
 
@@ -129,9 +139,10 @@ async def measure(app: App, name: str, rounds: int, seconds: float) -> dict[str,
     told: set[str] = set()
     for _ in range(rounds):
         before = await timed(app, seconds)
-        other = asyncio.create_task(again_and_again(app, name, told))
+        ended = asyncio.Event()
+        other = asyncio.create_task(again_and_again(app, name, told, ended))
         await asyncio.sleep(0)
-        during = await timed(app, seconds)
+        during = await timed(app, seconds, ended)
         other.cancel()
         await asyncio.wait([other])
         alone.append(p99(before))
