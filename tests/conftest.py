@@ -4,6 +4,7 @@
   Either way it may leave no task behind.
 * A blocking call on a running loop fails the test, also when the code under test swallows the error.
 * Network beyond loopback is refused and fails the test in the same way.
+* An exception of a task or future that nobody looked at fails the test in which asyncio notices.
 
 ``tests/test_floor.py`` proves that each of them bites.
 """
@@ -13,6 +14,7 @@ import functools
 import importlib
 import inspect
 import ipaddress
+import logging
 import sys
 from collections.abc import Callable, Coroutine, Generator
 from types import FrameType
@@ -124,6 +126,24 @@ class Refusals:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_teardown(self) -> Generator[None, object, object]:
         return (yield from self._judged())
+
+
+class Forgotten(logging.Handler):
+    """What asyncio only logs, long after: exceptions of tasks and futures that nobody looked at, tasks thrown away."""
+
+    def __init__(self, refusals: Refusals) -> None:
+        super().__init__(logging.ERROR)
+        self.refusals = refusals
+        logging.getLogger("asyncio").addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Fails the test in which the garbage is collected; the text names the coroutine of the one that made it."""
+        text = record.getMessage()
+        if "never retrieved" in text or "was destroyed" in text:
+            self.refusals.seen.append(" ".join(text.split())[:400])
+
+    def pytest_unconfigure(self) -> None:
+        logging.getLogger("asyncio").removeHandler(self)
 
 
 class NetworkRefusedError(RuntimeError):
@@ -255,5 +275,5 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_configure(config: pytest.Config) -> None:
     """Put the guards up for the whole session."""
     refusals, audit = Refusals(), Audit()
-    for guard in (refusals, audit, Network(refusals, audit), Blocking(refusals, audit)):
+    for guard in (refusals, audit, Forgotten(refusals), Network(refusals, audit), Blocking(refusals, audit)):
         config.pluginmanager.register(guard)

@@ -22,6 +22,7 @@ REASONS = {
     "test_forgotten_await": "coroutine 'sleep' was never awaited",
     "test_error_in_a_thread": "ZeroDivisionError",
     "test_socket_left_open": "unclosed <socket.socket",
+    "test_exception_that_nobody_looked_at": "exception was never retrieved",
     "test_sleeps_on_the_loop[virtual]": BLOCKED.format("time.sleep"),
     "test_sleeps_on_the_loop[real]": BLOCKED.format("time.sleep"),
     "test_queries_on_the_loop[virtual]": BLOCKED.format("sqlite3.Connection.execute"),

@@ -56,6 +56,12 @@ def test_socket_left_open():
     socket.socket()
 
 
+async def test_exception_that_nobody_looked_at():
+    future = asyncio.get_running_loop().create_future()
+    future.set_exception(ValueError("forgotten"))
+    del future
+
+
 @LOOPS
 async def test_sleeps_on_the_loop():
     with swallowed:
