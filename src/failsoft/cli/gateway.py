@@ -53,10 +53,11 @@ async def _serve(settings: Settings, sock: Any, *, as_json: bool) -> int:
         sys.stdout.write(json.dumps({"address": address}) + "\n" if as_json else f"listening on {address}\n")
         sys.stdout.flush()
 
-    # What start-up has made stays; a call leaves next to nothing for the collector to find.
+    # What start-up has made stays and is looked at no more, so that looking often costs little. Calls that failed or were
+    # cancelled while the collector looked are found when it looks again: rarely, they were tens of megabytes.
     gc.collect()
     gc.freeze()
-    gc.set_threshold(5_000, 20, 20)
+    gc.set_threshold(5_000, 4, 4)
     code = OK
     async with gateway_server(settings, sock, on_listening=listening) as server:
 
