@@ -81,6 +81,8 @@ class Target:
     ready: str = "/v1/models"
     wait: float = 60.0
     base_from_output: bool = False
+    asked: bool = True
+    """Whether it is ready when it has answered a question; one that wants headers of its own only has to be there."""
     streams: bool = True
 
 
@@ -161,6 +163,7 @@ def wait_for(url: str, seconds: float, *, auth: str = "", post: bytes | None = N
 
 def start(target: Target, log: Path) -> Running:
     env = {**os.environ, **target.env}
+    env.pop("PYTHONDONTWRITEBYTECODE", None)  # else each start compiles everything anew
     began = time.monotonic()
     with log.open("wb") as out:
         process = subprocess.Popen(
@@ -180,7 +183,7 @@ def start(target: Target, log: Path) -> Running:
             time.sleep(0.05)
         target.url = match.group(1).decode().rstrip("/") + "/chat/completions"
     try:
-        wait_for(target.url, target.wait, auth=target.auth, post=body)
+        wait_for(target.url, target.wait, auth=target.auth, post=body if target.asked else None)
     except RuntimeError as error:
         stop(Running(target, process, 0.0, [process.pid]))
         raise RuntimeError(f"{error}; its log ends: {log.read_bytes()[-800:].decode('utf-8', 'replace')}") from None
@@ -272,30 +275,32 @@ def floor_target(port: int) -> Target:
 
 
 PACKAGES = {
-    "litellm": "litellm[proxy]",
-    "smg": "smg",
-    "tensorzero": "tensorzero",
-    "mlflow": "mlflow[gateway]",
-    "portkey": "@portkey-ai/gateway",
+    "litellm": ("litellm[proxy]", "httpx"),
+    "smg": ("smg",),
+    "tensorzero": ("tensorzero",),
+    "mlflow": ("mlflow[gateway]", "protobuf<7"),
+    "portkey": ("@portkey-ai/gateway",),
 }
+"""What is installed for each: itself, and what it imports without asking for it (in a version that it can work with)."""
 
 
 def install(name: str) -> None:
     """Installs a peer into an environment of its own."""
     home = HOMES / name
-    if (home / "installed").exists():
+    wanted = "\n".join(PACKAGES[name])
+    if (home / "installed").exists() and (home / "installed").read_text() == wanted:
         return
-    print(f"installing {PACKAGES[name]} …", file=sys.stderr, flush=True)
+    print(f"installing {' '.join(PACKAGES[name])} …", file=sys.stderr, flush=True)
     home.mkdir(parents=True, exist_ok=True)
     if name == "portkey":
-        subprocess.run(["npm", "install", "--silent", "--prefix", str(home), PACKAGES[name]], check=True)
+        subprocess.run(["npm", "install", "--silent", "--prefix", str(home), *PACKAGES[name]], check=True)
     else:
         uv = shutil.which("uv") or str(HERE.parent / ".tools/bin/uv")
         subprocess.run([uv, "venv", "--quiet", "--allow-existing", str(home / "env")], check=True)
         subprocess.run(
-            [uv, "pip", "install", "--quiet", "--python", str(home / "env/bin/python"), PACKAGES[name]], check=True
+            [uv, "pip", "install", "--quiet", "--python", str(home / "env/bin/python"), *PACKAGES[name]], check=True
         )
-    (home / "installed").write_text(PACKAGES[name])
+    (home / "installed").write_text(wanted)
 
 
 def peer_target(name: str, port: int, folder: Path) -> Target:
@@ -355,7 +360,7 @@ def peer_target(name: str, port: int, folder: Path) -> Target:
             "--headless",
         ]
         env = {"TRUSTED_CUSTOM_HOSTS": "127.0.0.1,localhost", "NODE_ENV": "production", "UPSTREAM_PORT": str(port)}
-        return Target(name, command, url, env=env, streams=False)
+        return Target(name, command, url, env=env, streams=False, asked=False)
     raise SystemExit(f"error: no peer is called {name!r}; there are {', '.join(PACKAGES)}")
 
 

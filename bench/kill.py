@@ -263,6 +263,7 @@ async def rounds(count: int, runs: int, seconds: float) -> dict[str, Any]:
 
 def main() -> None:
     """Prints one JSON object; exits 1 when anything was lost or done twice."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each start compiles everything anew
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="kept for likeness with the other benchmarks")
     parser.add_argument("--kills", type=int, default=10)

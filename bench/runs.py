@@ -419,6 +419,7 @@ def in_child(part: str, rounds: int) -> dict[str, Any]:
 
 
 def main(arguments: list[str] | None = None) -> int:
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each start compiles everything anew
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--peers", default="none", help=f"none, all, or some of {', '.join(PACKAGES)}")

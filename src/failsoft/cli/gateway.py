@@ -53,8 +53,8 @@ async def _serve(settings: Settings, sock: Any, *, as_json: bool) -> int:
         sys.stdout.write(json.dumps({"address": address}) + "\n" if as_json else f"listening on {address}\n")
         sys.stdout.flush()
 
-    # What start-up has made stays and is looked at no more, so that looking often costs little. Calls that failed or were
-    # cancelled while the collector looked are found when it looks again: rarely, they were tens of megabytes.
+    # What start-up has made stays and is looked at no more, so that looking often costs little. What calls that failed
+    # or were cancelled leave is found when it is looked at again: rarely, that was tens of megabytes.
     gc.collect()
     gc.freeze()
     gc.set_threshold(5_000, 4, 4)
