@@ -281,7 +281,7 @@ PACKAGES = {
     "mlflow": ("mlflow[gateway]", "protobuf<7"),
     "portkey": ("@portkey-ai/gateway",),
 }
-"""What is installed for each: itself, and what it imports without asking for it (in a version that it can work with)."""
+"""What is installed for each: itself, and what it imports without asking for it."""
 
 
 def install(name: str) -> None:
