@@ -278,7 +278,7 @@ PACKAGES = {
     "litellm": ("litellm[proxy]", "httpx"),
     "smg": ("smg",),
     "tensorzero": ("tensorzero",),
-    "mlflow": ("mlflow[gateway]", "protobuf<7"),
+    "mlflow": ("mlflow[gateway]",),
     "portkey": ("@portkey-ai/gateway",),
 }
 """What is installed for each: itself, and what it imports without asking for it."""
