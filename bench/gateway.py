@@ -275,13 +275,12 @@ def floor_target(port: int) -> Target:
 
 
 PACKAGES = {
-    "litellm": ("litellm[proxy]", "httpx"),
+    "litellm": ("litellm[proxy]",),
     "smg": ("smg",),
     "tensorzero": ("tensorzero",),
     "mlflow": ("mlflow[gateway]",),
     "portkey": ("@portkey-ai/gateway",),
 }
-"""What is installed for each: itself, and what it imports without asking for it."""
 
 
 def install(name: str) -> None:
@@ -296,9 +295,11 @@ def install(name: str) -> None:
         subprocess.run(["npm", "install", "--silent", "--prefix", str(home), *PACKAGES[name]], check=True)
     else:
         uv = shutil.which("uv") or str(HERE.parent / ".tools/bin/uv")
-        subprocess.run([uv, "venv", "--quiet", "--allow-existing", str(home / "env")], check=True)
+        subprocess.run([uv, "--no-config", "venv", "--quiet", "--allow-existing", str(home / "env")], check=True)
+        python = str(home / "env/bin/python")
+        # Without configuration: this project's pins are not the peer's.
         subprocess.run(
-            [uv, "pip", "install", "--quiet", "--python", str(home / "env/bin/python"), *PACKAGES[name]], check=True
+            [uv, "--no-config", "pip", "install", "--quiet", "--python", python, *PACKAGES[name]], check=True
         )
     (home / "installed").write_text(wanted)
 

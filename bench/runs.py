@@ -387,8 +387,8 @@ def install(name: str) -> None:
     home.mkdir(parents=True, exist_ok=True)
     uv = shutil.which("uv") or str(Path(sys.executable).with_name("uv"))
     python = str(home / "env/bin/python")
-    subprocess.run([uv, "venv", "--quiet", "--allow-existing", str(home / "env")], check=True)
-    subprocess.run([uv, "pip", "install", "--quiet", "--python", python, *PACKAGES[name]], check=True)
+    subprocess.run([uv, "--no-config", "venv", "--quiet", "--allow-existing", str(home / "env")], check=True)
+    subprocess.run([uv, "--no-config", "pip", "install", "--quiet", "--python", python, *PACKAGES[name]], check=True)
     (home / "installed").write_text(" ".join(PACKAGES[name]))
 
 
