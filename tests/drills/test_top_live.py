@@ -34,8 +34,11 @@ class Terminal:
         self.command = command
 
     async def _run(self, *arguments: str) -> str:
+        # Not the size of the terminal that the tests were started in, which programs believe more than their own.
+        inherited = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+        environment = {**inherited, "TERM": "xterm-256color"}
         process = await asyncio.create_subprocess_exec(
-            *self.tmux, *arguments, stdout=asyncio.subprocess.PIPE, env={**os.environ, "TERM": "xterm-256color"}
+            *self.tmux, *arguments, stdout=asyncio.subprocess.PIPE, env=environment
         )
         out, _ = await process.communicate()
         return out.decode()
