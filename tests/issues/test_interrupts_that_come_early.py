@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 
 import pytest
 from tests.tools import databases
@@ -38,6 +37,10 @@ async def test_a_query_cancelled_before_it_begins_ends(kind, address):
     await kernel.aclose()
 
 
+def interrupting_threads():
+    return [thread for thread in threading.enumerate() if thread.name == "failsoft-interrupt"]
+
+
 def test_what_is_interrupted_is_interrupted_until_it_ends_and_never_after():
     context = ToolContext()
     times: list[str] = []
@@ -53,7 +56,9 @@ def test_what_is_interrupted_is_interrupted_until_it_ends_and_never_after():
         context.cancelled.set()
         assert thrice.wait(10)
     seen = len(times)
-    time.sleep(0.15)
+    for thread in interrupting_threads():
+        thread.join(10)
+    assert interrupting_threads() == []
     assert len(times) == seen
     assert times[0] == threading.current_thread().name != times[1]
 
@@ -62,7 +67,7 @@ def test_one_that_raises_is_not_tried_again(caplog):
     context = ToolContext()
     with context.interrupting(lambda: 1 / 0):
         context.cancelled.set()
-        time.sleep(0.15)
+        assert interrupting_threads() == []
     assert caplog.text.count("ZeroDivisionError: ") == 1
 
 
