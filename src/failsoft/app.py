@@ -20,7 +20,7 @@ import os
 import socket
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar
 
 from failsoft.base.clock import Sources
@@ -36,7 +36,7 @@ from failsoft.base.errors import (
     StoreError,
     UnknownAgent,
 )
-from failsoft.base.events import EventBus
+from failsoft.base.events import Event, EventBus
 from failsoft.base.jsontext import json_text
 from failsoft.base.messages import Message
 from failsoft.base.transport import Transport
@@ -66,10 +66,10 @@ from failsoft.runs.run import Run, body_hash
 from failsoft.runs.runners import TaskRunner
 from failsoft.runs.sessions import Sessions
 from failsoft.runs.state import RunState
-from failsoft.stores.approvals import ApprovalRecord
 from failsoft.stores.keeping import Retention
 from failsoft.stores.memory import MemoryStore
 from failsoft.stores.protocols import AppendEvents, FinishRun, RunStore, StoredEvent, StoredRun, Write
+from failsoft.telemetry.burn import Burn, Burning, BurnPolicy
 from failsoft.telemetry.diagnosis import Diagnosis, Window, diagnose, summarise
 from failsoft.telemetry.metrics import RunMetrics
 from failsoft.telemetry.timeline import Timeline
@@ -77,6 +77,8 @@ from failsoft.tools.registry import ToolSource
 from failsoft.tools.stale import StaleResults
 
 if TYPE_CHECKING:
+    from pydantic import SecretStr
+
     from failsoft.models.gateway import Gateway
     from failsoft.models.webhook import Webhook
     from failsoft.runs.chooser import Chooser
@@ -162,11 +164,12 @@ class App:
         self._parts: RunParts | None = None
         self._closing = False
         self._transport: Transport | None = None
-        self._pager: Webhook | None = None
+        self._pagers: list[Webhook] = []
+        self._alarm: Callable[[dict[str, Any]], None] | None = None
         self._watchdog = LoopWatchdog(self.bus)
         self._timeline = Timeline()
         self.bus.add(self._timeline.hear, only=self._timeline.hears)
-        self.metrics = RunMetrics()
+        self.metrics = RunMetrics(Burn(BurnPolicy(self.settings.alarms.timed_out)), self._burning)
         """What runs, breakers and the loop have done, for a scrape."""
         self.bus.add(self.metrics.hear, only=self.metrics.hears)
         self.gateway: Gateway | None = self._made_gateway()
@@ -294,10 +297,16 @@ class App:
         return self
 
     def _page_people(self, durable: Durable) -> None:
-        """Has whoever is on call told of new approvals, when the settings say where."""
-        approvals = self.settings.approvals
-        if approvals.webhook is None or self.store is None:
-            return
+        """Has whoever is on call told of new approvals, and of alarms, when the settings say where."""
+        approvals, alarms = self.settings.approvals, self.settings.alarms
+        if approvals.webhook is not None and self.store is not None:
+            say = self._pager(approvals.webhook, approvals.webhook_secret, "approval")
+            durable.reviews.on_asked = lambda record: say(record.to_dict())
+        if alarms.webhook is not None:
+            self._alarm = self._pager(alarms.webhook, alarms.webhook_secret, "budget_burn")
+
+    def _pager(self, url: str, secret: SecretStr | None, event: str) -> Callable[[dict[str, Any]], None]:
+        """Sends messages of a kind, redacted, to `url`."""
         from failsoft.base.redaction import Redactor
         from failsoft.models.webhook import Webhook, WebhookPolicy
 
@@ -305,21 +314,30 @@ class App:
             from failsoft.transports.aiohttp_transport import AiohttpTransport
 
             self._transport = AiohttpTransport()
-        secret = approvals.webhook_secret
-        policy = WebhookPolicy(
-            approvals.webhook,
-            None if secret is None else secret.get_secret_value(),
-            events=frozenset({"approval"}),
-            retries=3,
-        )
-        pager = self._pager = Webhook(policy, self.kernel, self._transport, sources=self.sources)
+        key = None if secret is None else secret.get_secret_value()
+        policy = WebhookPolicy(url, key, events=frozenset({event}), retries=3)
+        pager = Webhook(policy, self.kernel, self._transport, sources=self.sources)
+        self._pagers.append(pager)
         redaction = self.settings.redaction
         redactor = Redactor(patterns=redaction.patterns, names=redaction.names)
+        return lambda data: pager.say(event, json.loads(redactor.json(json_text(data))))
 
-        def tell(record: ApprovalRecord) -> None:
-            pager.say("approval", json.loads(redactor.json(json_text(record.to_dict()))))
+    def _burning(self, burning: Burning) -> None:
+        """An agent's runs run out of time: finds out why, off the run's path."""
+        if self._crew is None or self._closing:
+            return
+        self.look_after(self._diagnose(burning), f"diagnosis of {burning.agent}")
 
-        durable.reviews.on_asked = tell
+    async def _diagnose(self, burning: Burning) -> None:
+        window = await self.diagnosis_of_last(self.settings.alarms.diagnosis)
+        found = {**asdict(burning), "diagnosis": window.to_dict()}
+        _log.warning(
+            "%d of the last %d runs of %s ran out of time; %s. %s",
+            burning.timed_out, burning.ended, burning.agent, window.cause, window.suggestion,
+        )  # fmt: skip
+        self.bus.emit(Event("budget.burning", asyncio.get_running_loop().time(), data=found))
+        if self._alarm is not None:
+            self._alarm(found)
 
     async def __aexit__(self, *exc: object) -> None:
         await self.aclose()
@@ -359,8 +377,8 @@ class App:
                     self.forecasts.close()
                 await crew.aclose()
                 await self.kernel.aclose()
-                if self._pager is not None:
-                    await self._pager.aclose()
+                for pager in self._pagers:
+                    await pager.aclose()
                 if self._transport is not None:
                     await self._transport.aclose()
                 if self._own_store and self.store is not None:

@@ -341,6 +341,10 @@ SEEN |= {
 }
 
 SHOWN = {
+    "alarms.timed_out": "telemetry/test_burn.py",
+    "alarms.diagnosis": "telemetry/test_burn.py",
+    "alarms.webhook": "telemetry/test_burn.py",
+    "alarms.webhook_secret": "telemetry/test_burn.py",
     "approvals.webhook": "config/test_durability.py",
     "approvals.webhook_secret": "config/test_durability.py",
     "golden": "agents/test_golden.py",

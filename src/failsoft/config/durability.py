@@ -1,4 +1,4 @@
-"""What is kept and for how long, background runs, approvals, and what must not be kept."""
+"""What is kept and for how long, background runs, approvals, alarms, and what must not be kept."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import SecretStr, field_validator
 
 from failsoft.config.keys import Seconds, Section, key
 
-__all__ = ["ApprovalSettings", "BackgroundSettings", "RedactionSettings", "StoreSettings"]
+__all__ = ["AlarmSettings", "ApprovalSettings", "BackgroundSettings", "RedactionSettings", "StoreSettings"]
 
 
 class StoreSettings(Section):
@@ -92,9 +92,37 @@ class ApprovalSettings(Section):
     @field_validator("webhook")
     @classmethod
     def _url(cls, value: str | None) -> str | None:
-        if value is not None and not re.match(r"https://|http://(localhost|127\.0\.0\.1|\[::1\])[:/]", value):
-            raise ValueError("should be an https:// URL, or http:// on this machine")
-        return value
+        return _reachable(value)
+
+
+class AlarmSettings(Section):
+    """What happens when more runs run out of time than may: a diagnosis is made, logged, and told."""
+
+    timed_out: float = key(
+        0.005, "The share of an agent's runs that may run out of time; more, in the last 5 minutes and in the last "
+        "hour, raise an alarm.", scope="process", gt=0, le=1,
+    )  # fmt: skip
+    diagnosis: Seconds = key(
+        900.0, "Over how long a time the diagnosis that comes with an alarm looks.", scope="process", unit="seconds",
+        gt=0, le=86_400,
+    )  # fmt: skip
+    webhook: str | None = key(
+        None, "Where whoever is on call is told: an `https://` URL (`http://` for this machine).", scope="process"
+    )
+    webhook_secret: SecretStr | None = key(
+        None, "What the webhook's messages are signed with, by `${NAME}` from the environment.", scope="process"
+    )
+
+    @field_validator("webhook")
+    @classmethod
+    def _url(cls, value: str | None) -> str | None:
+        return _reachable(value)
+
+
+def _reachable(url: str | None) -> str | None:
+    if url is not None and not re.match(r"https://|http://(localhost|127\.0\.0\.1|\[::1\])[:/]", url):
+        raise ValueError("should be an https:// URL, or http:// on this machine")
+    return url
 
 
 class RedactionSettings(Section):

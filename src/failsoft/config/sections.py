@@ -13,7 +13,13 @@ from pydantic import Field, SecretStr, model_validator
 from failsoft.base.errors import ConfigError
 from failsoft.config.access import KeySettings
 from failsoft.config.downstreams import DownstreamSettings
-from failsoft.config.durability import ApprovalSettings, BackgroundSettings, RedactionSettings, StoreSettings
+from failsoft.config.durability import (
+    AlarmSettings,
+    ApprovalSettings,
+    BackgroundSettings,
+    RedactionSettings,
+    StoreSettings,
+)
 from failsoft.config.keys import Seconds, Section, key
 from failsoft.config.models import AliasSettings, GatewaySettings
 from failsoft.config.profiles import profiled, profiled_alias
@@ -196,6 +202,9 @@ class Settings(Section):
         default_factory=BackgroundSettings, description="Runs that are answered later, in a lane of their own."
     )
     approvals: ApprovalSettings = Field(default_factory=ApprovalSettings, description="Questions to people.")
+    alarms: AlarmSettings = Field(
+        default_factory=AlarmSettings, description="What happens when too many runs run out of time."
+    )
     redaction: RedactionSettings = Field(
         default_factory=RedactionSettings, description="What is neither stored nor logged."
     )

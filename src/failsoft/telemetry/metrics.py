@@ -7,11 +7,12 @@ change, a stall) is counted by a listener; it never sees the attempts of calls.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from failsoft.base.events import Event
 from failsoft.kernel.guard import GuardStatistics, Kernel
+from failsoft.telemetry.burn import Burn, Burning
 from failsoft.telemetry.exposition import Histogram, Page
 
 __all__ = ["RunMetrics", "downstream_families"]
@@ -95,9 +96,15 @@ def _ends(found: GuardStatistics) -> tuple[tuple[str, int], ...]:
 
 
 class RunMetrics:
-    """Counts what runs, breakers and the loop do. Add :meth:`hear` to the bus, for what it :meth:`hears`."""
+    """Counts what runs, breakers and the loop do. Add :meth:`hear` to the bus, for what it :meth:`hears`.
 
-    def __init__(self) -> None:
+    `on_burn` is called when `burn` raises an alarm; it must neither wait nor raise.
+    """
+
+    def __init__(self, burn: Burn | None = None, on_burn: Callable[[Burning], None] | None = None) -> None:
+        self._burn = burn or Burn()
+        self._on_burn = on_burn
+        self._burns: Counter[str] = Counter()
         self._agents: OrderedDict[str, str] = OrderedDict()
         self._ended: Counter[tuple[str, str]] = Counter()
         self._late: Counter[str] = Counter()
@@ -128,7 +135,7 @@ class RunMetrics:
             if len(self._agents) > _AGENTS:
                 self._agents.popitem(last=False)
         elif kind in _ENDS:
-            self._run_ended(self._agents.pop(event.run or "", ""), event.data)
+            self._run_ended(self._agents.pop(event.run or "", ""), event.data, event.at)
         elif kind.startswith("breaker.") and event.downstream is not None:
             self._breaker(event.downstream, kind[8:], event.at)
         elif kind == "plan.refused":
@@ -137,7 +144,7 @@ class RunMetrics:
             self._stalls += 1
             self._stalled += event.data.seconds
 
-    def _run_ended(self, agent: str, data: Mapping[str, Any]) -> None:
+    def _run_ended(self, agent: str, data: Mapping[str, Any], at: float) -> None:
         status, elapsed, budget = data["status"], data["elapsed_ms"], data["budget_ms"]
         self._ended[agent, status] += 1
         key = (agent, status)
@@ -150,8 +157,13 @@ class RunMetrics:
             self._left[agent].observe(max(0.0, 1.0 - elapsed / budget))
         if status != "cancelled" and elapsed > budget + _LATE:
             self._late[agent] += 1
-        if any(one.get("reason") in _TIME for one in data["shortfalls"]) or (data["error"] or {}).get("code") in _TIME:
-            self._timed_out[agent] += 1
+        late = any(one.get("reason") in _TIME for one in data["shortfalls"])
+        late = late or (data["error"] or {}).get("code") in _TIME
+        self._timed_out[agent] += late
+        if (burning := self._burn.ended(agent, timed_out=late, now=at)) is not None:
+            self._burns[agent] += 1
+            if self._on_burn is not None:
+                self._on_burn(burning)
 
     def _breaker(self, downstream: str, state: str, at: float) -> None:
         self._changes[downstream, state] += 1
@@ -190,7 +202,13 @@ class RunMetrics:
             "failsoft_runs_timed_out_total",
             "counter",
             "Runs of which a part, or all, ran out of time: what burns the time-out budget.",
-            (({"agent": agent}, n) for agent, n in self._timed_out.items()),
+            (({"agent": agent}, n) for agent, n in self._timed_out.items() if n),
+        )
+        page.family(
+            "failsoft_budget_burn_alarms_total",
+            "counter",
+            "Alarms: more runs ran out of time than may, and a diagnosis was made.",
+            (({"agent": agent}, n) for agent, n in self._burns.items()),
         )
         page.family(
             "failsoft_tasks_total",
