@@ -13,7 +13,7 @@ class Lazy:
         self._name = name
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # pytest asks everything in a module whether it is a test, a mock, a fixture
+        if name.startswith(("__", "_pytest")):  # pytest asks everything whether it is a test, a fixture
             raise AttributeError(name)
         found = getattr(importlib.import_module(self._name), name)
         setattr(self, name, found)

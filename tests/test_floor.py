@@ -9,7 +9,7 @@ import pytest
 
 EXAMPLES = Path(__file__).parent / "floor_examples"
 # One interpreter runs all examples of a file, once; that may be slow on a busy machine.
-pytestmark = [pytest.mark.timeout(120), pytest.mark.xdist_group("floor")]
+pytestmark = pytest.mark.timeout(120)
 
 REFUSED = "is not loopback"
 BLOCKED = "refused: blocking call to {} on a running event loop"

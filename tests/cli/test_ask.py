@@ -12,7 +12,7 @@ from tests.deep import some_of
 
 from failsoft.cli.main import execute
 
-pytestmark = [pytest.mark.timeout(60), pytest.mark.xdist_group("cli")]
+pytestmark = pytest.mark.timeout(60)
 
 TIMEOUTS = {"deadline_exceeded", "task_timeout", "attempt_timeout"}
 COMPARE = "Compare Q3 2024 revenue per region with Q2 2024"

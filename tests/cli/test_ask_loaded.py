@@ -10,7 +10,7 @@ import pytest
 
 from failsoft.cli.main import execute
 
-pytestmark = [pytest.mark.timeout(60), pytest.mark.xdist_group("cli")]
+pytestmark = pytest.mark.timeout(60)
 
 TICKETS = "failsoft.examples.tickets.agent:tickets"
 

@@ -7,7 +7,7 @@ import pytest
 from failsoft.cli import demo
 from failsoft.cli.main import execute
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.xdist_group("cli")]
+pytestmark = pytest.mark.timeout(120)
 
 
 def test_the_demo_keeps_its_promise(capsys, tmp_path):

@@ -18,7 +18,7 @@ from tests.cli.conftest import SALES
 from failsoft.cli import streams
 from failsoft.cli.main import execute, main
 
-pytestmark = [pytest.mark.timeout(90), pytest.mark.xdist_group("cli")]
+pytestmark = pytest.mark.timeout(90)
 
 
 @contextlib.contextmanager

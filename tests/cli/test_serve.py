@@ -14,7 +14,7 @@ from tests.deep import some_of
 
 from failsoft.cli.main import execute
 
-pytestmark = [pytest.mark.timeout(90), pytest.mark.xdist_group("cli")]
+pytestmark = pytest.mark.timeout(90)
 
 
 def asked(address, body, path="/v1/runs"):

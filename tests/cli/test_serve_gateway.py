@@ -13,7 +13,7 @@ from tests.deep import some_of
 
 from failsoft.cli.main import execute
 
-pytestmark = [pytest.mark.timeout(60), pytest.mark.xdist_group("cli")]
+pytestmark = pytest.mark.timeout(60)
 
 MODELS = "models: {hi: {routes: {text: {text: 'You said: {question}'}}}}\n"
 HEAVY = ("fastapi", "starlette", "failsoft.runs", "failsoft.tools", "failsoft.app", "duckdb", "numpy", "matplotlib")

@@ -20,7 +20,6 @@ langchain_messages = Lazy("langchain_core.messages")
 pytestmark = [
     pytest.mark.realtime,
     pytest.mark.may_block(reason="the SDKs look at files on the loop: platform, certificates"),
-    pytest.mark.xdist_group("clients"),
 ]
 
 KEYS = {"team": {"hash": digest(KEY)}}

@@ -13,7 +13,6 @@ from failsoft.testing.upstream import ANSWER
 pytestmark = [
     pytest.mark.realtime,
     pytest.mark.may_block(reason="the SDK looks at files on the loop: platform, certificates"),
-    pytest.mark.xdist_group("clients"),
 ]
 
 openai = Lazy("openai")

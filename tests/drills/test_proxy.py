@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import aiohttp
-import openai
 import pytest
+from tests.lazy import Lazy
 
 from failsoft.base.errors import BadInput, DownstreamUnavailable, NotFound
 from failsoft.drills.faults import parse_toxic
@@ -19,6 +19,8 @@ from failsoft.drills.proxy import DrillProxy, Target, parse_target
 from failsoft.drills.proxy_control import control, held
 from failsoft.drills.toxics import KINDS
 from failsoft.testing.upstream import ANSWER, FakeUpstream
+
+openai = Lazy("openai")
 
 BODY = {"model": "ok", "messages": [{"role": "user", "content": "hi"}]}
 COMMAND = Path(sys.executable).parent / "failsoft"

@@ -23,7 +23,7 @@ from failsoft.server.serving import HttpServer, listen_on
 
 A2 = load_scenario(Path(__file__).parents[2] / "scenarios" / "A2.yaml")
 
-pytestmark = [pytest.mark.realtime, pytest.mark.timeout(60), pytest.mark.xdist_group("server")]
+pytestmark = [pytest.mark.realtime, pytest.mark.timeout(60)]
 
 
 class Terminal:

@@ -26,7 +26,7 @@ from failsoft.runs.plan import Plan, TaskSpec, check_plan
 from failsoft.runs.planner import PlanRequest, StaticPlanner
 from failsoft.tools.registry import ToolContext
 
-pytestmark = [pytest.mark.timeout(60), pytest.mark.xdist_group("analyst")]
+pytestmark = pytest.mark.timeout(60)
 
 ROWS = [
     "day,city,kind,amount",

@@ -9,16 +9,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties
-from matplotlib.image import imread
+from tests.lazy import Lazy
 
-from failsoft.examples.analyst import chart, wording
+from failsoft.examples.analyst import wording
 from failsoft.examples.analyst.anomaly import Judgement, unusual, unusual_points
 from failsoft.examples.analyst.compare import changes
 from failsoft.examples.analyst.query import Result, ResultColumn
 from failsoft.examples.analyst.spec import Column, Group, Measure, Period, Query, TableProfile
+
+chart = Lazy("failsoft.examples.analyst.chart")
+agg = Lazy("matplotlib.backends.backend_agg")
+figures = Lazy("matplotlib.figure")
+fonts = Lazy("matplotlib.font_manager")
+images = Lazy("matplotlib.image")
 
 ALERT = (0xD9, 0x48, 0x0F)
 
@@ -40,7 +43,7 @@ def result(
 
 
 def pixels(png: bytes) -> Any:
-    return (imread(io.BytesIO(png))[:, :, :3] * 255).round().astype(int)
+    return (images.imread(io.BytesIO(png))[:, :, :3] * 255).round().astype(int)
 
 
 def has_color(png: bytes, color: tuple[int, int, int]) -> bool:
@@ -54,9 +57,11 @@ def border_is_blank(image: Any) -> bool:
 
 def ink_of(text: str) -> Any:
     """The pixels of a text in the chart's font."""
-    figure = Figure(figsize=(1, 0.6), dpi=100)
-    FigureCanvasAgg(figure)
-    figure.text(0.1, 0.3, text, fontproperties=FontProperties(fname=str(chart.font_path()), size=24), parse_math=False)
+    figure = figures.Figure(figsize=(1, 0.6), dpi=100)
+    agg.FigureCanvasAgg(figure)
+    figure.text(
+        0.1, 0.3, text, fontproperties=fonts.FontProperties(fname=str(chart.font_path()), size=24), parse_math=False
+    )
     out = io.BytesIO()
     figure.savefig(out, format="png")
     return pixels(out.getvalue())

@@ -12,7 +12,7 @@ from failsoft.drills.toxics import Hang
 from failsoft.examples.analyst.agent import analyst_app, loaded_sources
 from failsoft.examples.analyst.toolset import DOWNSTREAMS
 
-pytestmark = [pytest.mark.timeout(60), pytest.mark.realtime, pytest.mark.xdist_group("analyst")]
+pytestmark = [pytest.mark.timeout(60), pytest.mark.realtime]
 
 PLAN = {
     "tasks": [

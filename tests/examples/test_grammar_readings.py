@@ -6,15 +6,12 @@ An intent is written as ``measure by group where filter in [label|start..end] or
 
 import datetime as dt
 import json
-from pathlib import Path
 
 import pytest
+from tests.examples.grammars import TABLES, grammar
 
 from failsoft.examples.analyst.grammar import Grammar
 from failsoft.examples.analyst.spec import Intent, Query, TableProfile, from_dict, to_dict
-
-TABLES = json.loads((Path(__file__).parent / "grammar_tables.json").read_text(encoding="utf-8"))
-GRAMMARS = {name: Grammar([from_dict(TableProfile, table)]) for name, table in TABLES.items()}
 
 
 def told(query: Query) -> str:
@@ -33,7 +30,7 @@ def told(query: Query) -> str:
 
 def read(table: str, question: str) -> str:
     """A question's intent in one line."""
-    intent = GRAMMARS[table].read(question)
+    intent = grammar(table).read(question)
     text = told(intent.query)
     if intent.compare_to:
         text += "  VS  " + told(intent.compare_to) + (" rank=change" if intent.rank == "change" else "")
@@ -991,14 +988,14 @@ def test_question_is_read_as(table, question, expected):
 
 @pytest.mark.parametrize(("table", "question"), [case[:2] for case in QUESTIONS])
 def test_intent_survives_json_and_says_itself_back(table, question):
-    intent = GRAMMARS[table].read(question)
+    intent = grammar(table).read(question)
     assert from_dict(Intent, json.loads(json.dumps(to_dict(intent)))) == intent
     assert intent.reading.endswith("." if intent.language == "en" else "。")
     assert intent.compare_to is None or (intent.compare_to.order, intent.compare_to.limit) == ("natural", None)
 
 
 def test_a_comparison_says_both_periods_with_their_days():
-    reading = GRAMMARS["sales"].read("Compare Q3 revenue per region with Q2 and mark unusual changes").reading
+    reading = grammar("sales").read("Compare Q3 revenue per region with Q2 and mark unusual changes").reading
     assert reading == (
         "Sum of Revenue (USD) per Region; Q3 2025 (2025-07-01 to 2025-09-30); compared with Q2 2025 "
         "(2025-04-01 to 2025-06-30); unusual values marked."
@@ -1006,7 +1003,7 @@ def test_a_comparison_says_both_periods_with_their_days():
 
 
 def test_the_reading_is_in_the_language_of_the_question():
-    reading = GRAMMARS["zh"].read("华东第三季度利润最高的三个城市").reading
+    reading = grammar("zh").read("华东第三季度利润最高的三个城市").reading
     assert reading == (
         "按城市统计利润的总和；条件：大区 = 华东；2025年第三季度（2025-07-01 至 2025-09-30）；按数值从高到低；前 3 个。"
     )
@@ -1030,14 +1027,14 @@ def test_the_reading_is_in_the_language_of_the_question():
     ],
 )
 def test_nothing_is_assumed_silently(table, question, note):
-    assert note in GRAMMARS[table].read(question).notes
+    assert note in grammar(table).read(question).notes
 
 
 def test_today_counts_only_while_the_data_is_live():
-    live = GRAMMARS["sales"].read("revenue last month", today=dt.date(2025, 10, 2))
+    live = grammar("sales").read("revenue last month", today=dt.date(2025, 10, 2))
     assert live.query.period is not None
     assert live.query.period.start == dt.date(2025, 9, 1)
-    stale = GRAMMARS["sales"].read("revenue last month", today=dt.date(2026, 3, 1))
+    stale = grammar("sales").read("revenue last month", today=dt.date(2026, 3, 1))
     assert stale.query.period is not None
     assert stale.query.period.start == dt.date(2025, 8, 1)
 
@@ -1051,7 +1048,7 @@ def test_today_counts_only_while_the_data_is_live():
     ],
 )
 def test_the_table_that_knows_the_words_is_asked(question, table):
-    grammar = Grammar(
+    several = Grammar(
         [from_dict(TableProfile, TABLES[name]) for name in ("sales", "zh", "flights", "hospital", "survey")]
     )
-    assert grammar.read(question).query.table == table
+    assert several.read(question).query.table == table

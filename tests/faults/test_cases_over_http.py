@@ -14,7 +14,7 @@ from failsoft.runs.planner import StaticPlanner
 from failsoft.tools.http import http_tool
 from failsoft.tools.python import tool
 
-pytestmark = [pytest.mark.realtime, pytest.mark.xdist_group("server")]
+pytestmark = pytest.mark.realtime
 
 
 class Silent:

@@ -12,7 +12,7 @@ from tests.server.serving import until
 
 from failsoft.testing.upstream import ANSWER, FAULTS
 
-pytestmark = [pytest.mark.realtime, pytest.mark.xdist_group("openai-http")]
+pytestmark = pytest.mark.realtime
 
 CALLERS_FAULT = {
     "bad_request": "upstream_refusal",

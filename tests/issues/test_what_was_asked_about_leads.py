@@ -7,8 +7,6 @@ from failsoft.config import Settings
 from failsoft.examples.analyst.agent import loaded_sources, make_analyst
 from failsoft.examples.analyst.toolset import DOWNSTREAMS
 
-pytestmark = pytest.mark.xdist_group("analyst")
-
 ROWS = [
     "opened;team;minutes",
     *(f"2025-0{1 + n % 6}-11;{team};{n * scale}" for n in range(1, 13) for team, scale in (("net", 2), ("db", 3))),

@@ -13,7 +13,7 @@ from tests.server.serving import serving, until
 from failsoft.runs.planner import PlanRequest, StaticPlanner
 from failsoft.testing.upstream import FakeUpstream
 
-pytestmark = [pytest.mark.realtime, pytest.mark.xdist_group("server")]
+pytestmark = pytest.mark.realtime
 
 HEARD: list[PlanRequest] = []
 

@@ -10,7 +10,7 @@ from tests.server.serving import events_of, serving, until
 
 from failsoft.tools.python import tool
 
-pytestmark = [pytest.mark.realtime, pytest.mark.xdist_group("server")]
+pytestmark = pytest.mark.realtime
 
 KEYS: dict[str, Any] = {
     name: {"hash": "sha256:" + hashlib.sha256(f"sk-{name}".encode()).hexdigest(), "tenant": name}

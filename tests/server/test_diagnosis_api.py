@@ -11,7 +11,7 @@ from tests.server.serving import serving, until
 from failsoft.cli.main import execute
 from failsoft.cli.seeing import frame
 
-pytestmark = [pytest.mark.realtime, pytest.mark.xdist_group("server")]
+pytestmark = pytest.mark.realtime
 
 
 async def command(capsys, *arguments):

@@ -16,7 +16,6 @@ TEXT = {"hi": {"routes": {"text": {"text": "You said: {question}"}}}}
 
 
 @pytest.mark.realtime
-@pytest.mark.xdist_group("server")
 async def test_models_and_runs_are_served_on_one_address_and_keys_hold_for_both():
     keys = {"team": {"hash": digest(KEY)}}
     async with serving(models=TEXT, keys=keys, gateway={"log": "off"}) as served:

@@ -11,7 +11,7 @@ from failsoft.app import App
 from failsoft.config import Settings
 from failsoft.server.serving import HttpServer, listen_on
 
-pytestmark = [pytest.mark.realtime, pytest.mark.xdist_group("server")]
+pytestmark = pytest.mark.realtime
 
 
 async def test_a_server_that_ends_hands_its_background_runs_on_and_lets_their_watchers_go():

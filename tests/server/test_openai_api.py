@@ -10,7 +10,7 @@ from tests.server.serving import until
 
 from failsoft.testing.upstream import ANSWER
 
-pytestmark = [pytest.mark.realtime, pytest.mark.xdist_group("server")]
+pytestmark = pytest.mark.realtime
 
 
 async def test_an_answer_says_who_served_it_and_where_the_time_went():

@@ -23,7 +23,7 @@ from failsoft.config import Settings
 from failsoft.server.asgi import openapi
 from failsoft.server.serving import HttpServer, listen_on
 
-pytestmark = [pytest.mark.realtime, pytest.mark.xdist_group("server")]
+pytestmark = pytest.mark.realtime
 
 SECRET = "zebrafish"
 KEYS: dict[str, Any] = {

@@ -10,7 +10,7 @@ from tests.server.serving import serving, until
 
 from failsoft.server import protocol
 
-pytestmark = [pytest.mark.realtime, pytest.mark.xdist_group("server")]
+pytestmark = pytest.mark.realtime
 
 LIVE = b"GET /health/liveness HTTP/1.1\r\nHost: x\r\n\r\n"
 LAST = b"GET /health/liveness HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"

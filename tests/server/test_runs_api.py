@@ -13,7 +13,7 @@ from failsoft.app import App
 from failsoft.config import Settings
 from failsoft.server.asgi import openapi
 
-pytestmark = [pytest.mark.realtime, pytest.mark.xdist_group("server")]
+pytestmark = pytest.mark.realtime
 
 ERROR_KEYS = {"type", "code", "message", "param", "run_id", "retry_after"}
 

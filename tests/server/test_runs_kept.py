@@ -12,7 +12,7 @@ from tests.server.serving import Served, events_of, serving, until
 
 from failsoft.stores.memory import MemoryStore
 
-pytestmark = [pytest.mark.realtime, pytest.mark.xdist_group("server")]
+pytestmark = pytest.mark.realtime
 
 KEYS: dict[str, Any] = {
     name: {"hash": "sha256:" + hashlib.sha256(f"sk-{name}".encode()).hexdigest(), "tenant": name}

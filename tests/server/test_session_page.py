@@ -11,7 +11,6 @@ SCRIPT = Path(__file__).parents[2] / "scripts" / "curl_session.py"
 
 
 @pytest.mark.realtime
-@pytest.mark.xdist_group("server")
 def test_the_session_with_curl_is_what_happens():
     program("curl", "curl")
     spec = importlib.util.spec_from_file_location("curl_session", SCRIPT)

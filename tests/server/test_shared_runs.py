@@ -11,7 +11,7 @@ from tests.server.serving import agent, events_of, serving, until
 from failsoft.base.jsontext import json_text
 from failsoft.runs.answer import Artifact
 
-pytestmark = [pytest.mark.realtime, pytest.mark.xdist_group("server")]
+pytestmark = pytest.mark.realtime
 
 
 async def test_the_same_key_gives_the_same_run_and_another_body_409():

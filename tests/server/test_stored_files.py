@@ -10,7 +10,7 @@ from failsoft.runs.planner import StaticPlanner
 from failsoft.stores.sqlite import SqliteStore
 from failsoft.tools.python import tool
 
-pytestmark = [pytest.mark.realtime, pytest.mark.xdist_group("server")]
+pytestmark = pytest.mark.realtime
 
 PICTURE = bytes(range(256)) * 500
 

@@ -23,7 +23,7 @@ from failsoft.tools.sql import sql_tool
 
 pytestmark = pytest.mark.realtime
 
-KINDS = ["sqlite", "duckdb", pytest.param("postgres", marks=pytest.mark.xdist_group("postgres"))]
+KINDS = ["sqlite", "duckdb", "postgres"]
 
 
 @pytest.fixture(scope="module")
@@ -257,7 +257,6 @@ async def test_duckdb_itself_refuses_files_and_settings(addresses, tmp_path):
     await kernel.aclose()
 
 
-@pytest.mark.xdist_group("postgres")
 async def test_postgres_itself_refuses_to_write(postgres):
     tool = sql_tool("ask", postgres("owner"))
     kernel = Kernel()
@@ -273,7 +272,6 @@ async def test_postgres_itself_refuses_to_write(postgres):
     await kernel.aclose()
 
 
-@pytest.mark.xdist_group("postgres")
 async def test_postgres_values_are_plain_and_connections_are_used_again(postgres):
     tool = sql_tool("ask", postgres("reader"))
     kernel = Kernel()
