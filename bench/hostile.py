@@ -66,10 +66,10 @@ async def returns_what_cannot_be_serialised() -> object:
     return {"a": [object()]}
 
 
-@tool(kind="external", timeout=0.1)
+@tool(kind="external", timeout=1)
 async def blocks_the_loop() -> None:
-    """Blocks everybody for a moment: the one fault that a thread or a process would have kept from others."""
-    time.sleep(0.02)  # noqa: ASYNC251 - that is the point
+    """Blocks everybody: a thread or a process would have kept it from others; so its breaker must, after three."""
+    time.sleep(0.15)  # noqa: ASYNC251 - that is the point
 
 
 @tool(kind="external", timeout=0.3)

@@ -166,7 +166,7 @@ class App:
         self._transport: Transport | None = None
         self._pagers: list[Webhook] = []
         self._alarm: Callable[[dict[str, Any]], None] | None = None
-        self._watchdog = LoopWatchdog(self.bus)
+        self._watchdog = LoopWatchdog(self.bus, kernel=self.kernel)
         self._timeline = Timeline()
         self.bus.add(self._timeline.hear, only=self._timeline.hears)
         self.metrics = RunMetrics(Burn(BurnPolicy(self.settings.alarms.timed_out)), self._burning)

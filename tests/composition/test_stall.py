@@ -6,7 +6,7 @@ import time
 import pytest
 from tests.kernel import hostile
 
-from failsoft.base.errors import AttemptTimeout
+from failsoft.base.errors import AttemptTimeout, BreakerOpen
 from failsoft.base.events import Event, EventBus
 from failsoft.kernel.breaker import BreakerPolicy
 from failsoft.kernel.guard import Guard, Kernel
@@ -33,7 +33,7 @@ class Scene:
         self.kernel = Kernel(bus=EventBus([self.events.append]))
         self.blocker = self.kernel.guard("blocker", Policy(breaker=TOUCHY.breaker, retry=TOUCHY.retry))
         self.innocent = [self.kernel.guard(f"innocent {number}", TOUCHY) for number in range(5)]
-        self.watchdog = LoopWatchdog(self.kernel.bus)
+        self.watchdog = LoopWatchdog(self.kernel.bus, kernel=self.kernel)
 
     async def blocks(self, seconds: float) -> None:
         await asyncio.sleep(0.1)  # when the others are under way
@@ -96,3 +96,25 @@ async def test_a_worker_process_that_has_answered_meanwhile_is_served_and_one_th
         assert results[0] is None
         assert isinstance(results[1], AttemptTimeout)
     scene.assert_all_closed()
+
+
+@pytest.mark.realtime
+async def test_who_blocks_the_loop_again_and_again_is_kept_away_from_everybody_else():
+    scene = Scene()
+    for _ in range(3):
+        await scene.play(seconds=0.15)
+    await asyncio.sleep(0.05)
+    assert [event.downstream for event in scene.of("loop.stalled")] == ["blocker"] * 3
+    with pytest.raises(BreakerOpen, match="blocker"):
+        await scene.blocker.call(scene.blocks, 0.15)
+    (opened,) = scene.of("breaker.open")
+    assert "blocked the event loop 3 times" in opened.data.reason
+    assert [guard.breaker.state for guard in scene.innocent] == ["closed"] * 5
+
+
+@pytest.mark.realtime
+async def test_whoever_only_waits_while_another_blocks_is_not_blamed():
+    scene = Scene()
+    for _ in range(3):
+        await scene.play(*calls(scene.innocent, 0.3), seconds=0.15)
+    assert [guard.breaker.state for guard in scene.innocent] == ["closed"] * 5

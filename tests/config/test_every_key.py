@@ -145,6 +145,7 @@ BREAKER = {
     "failure_ratio": 0.9,
     "consecutive_timeouts": 2,
     "consecutive_failures": 4,
+    "loop_stalls": 7,
     "slow_threshold": "3s",
     "open_for": "2s",
     "open_max": "100s",

@@ -170,6 +170,7 @@ def test_budget_over_its_maximum_is_refused(written):
         ("breaker: {failure_ratio: 0.9}", "breaker.failure_ratio", 0.9),
         ("breaker: {consecutive_timeouts: 2}", "breaker.consecutive_timeouts", 2),
         ("breaker: {consecutive_failures: 4}", "breaker.consecutive_failures", 4),
+        ("breaker: {loop_stalls: 4}", "breaker.loop_stalls", 4),
         ("breaker: {slow_threshold: 3s, slow_ratio: 0.4}", "breaker.slow_ratio", 0.4),
         ("breaker: {slow_threshold: 3s}", "breaker.slow_threshold", 3.0),
         ("breaker: {open_for: 2s}", "breaker.open_for", 2.0),

@@ -109,7 +109,7 @@ def test_the_open_time_doubles_each_time():
 
 def test_the_default_figures_are_those_documented():
     assert dataclasses.astuple(BreakerPolicy()) == (
-        *(10.0, 20, None, 0.5, None, None, None, None, 5, 10, None),
+        *(10.0, 20, None, 0.5, None, None, None, None, 5, 10, 3, None),
         *(5.0, 60.0, 0.5, 3, 3, 30.0, 5.0),
     )
 

@@ -701,3 +701,29 @@ def test_a_cap_lets_at_least_one_through():
     assert ProbeCap(1).take(0.0, 1.0) is not None
     with pytest.raises(ValueError, match="at least 1"):
         ProbeCap(0)
+
+
+# --- who blocks the loop -------------------------------------------------------------------------------------------
+
+
+def test_three_stalls_within_two_minutes_open_and_a_probe_that_stalls_opens_again_for_longer():
+    breaker = breaker_with(close_after=1, open_for=5.0, ramp=0.0)
+    for now in (0.0, 130.0, 131.0):
+        breaker.stalled(now)
+        assert breaker.state is CLOSED
+    breaker.stalled(132.0)
+    assert (breaker.state, breaker.retry_in(132.0)) == (OPEN, 5.0)
+    assert "blocked the event loop 3 times in 2 s" in breaker.statistics(132.0).reason
+    breaker.stalled(132.5)  # a call that had been let in before
+    assert breaker.retry_in(132.5) == 4.5
+    probe = breaker.admit(140.0)
+    breaker.settle(probe, "ok", 0.2, 140.2)  # its answer is right, and is known before the stall is
+    breaker.stalled(140.3)
+    assert (breaker.state, breaker.retry_in(140.3)) == (OPEN, 5.0 if breaker.policy.ramp == 0 else 10.0)
+
+
+def test_stalls_open_nothing_where_the_rule_is_off():
+    breaker = breaker_with(loop_stalls=None)
+    for now in range(10):
+        breaker.stalled(float(now))
+    assert breaker.state is CLOSED

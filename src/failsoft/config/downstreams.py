@@ -32,6 +32,10 @@ class BreakerSettings(Section):
     failure_ratio: float | None = key(None, "Opens at this share of failed calls.", scope="downstream", gt=0, le=1)
     consecutive_timeouts: int | None = key(None, "Opens at this many time-outs in a row.", scope="downstream", ge=1)
     consecutive_failures: int | None = key(None, "Opens at this many failures in a row.", scope="downstream", ge=1)
+    loop_stalls: int | None = key(
+        None, "Opens when its calls blocked the event loop this many times within two minutes.", scope="downstream",
+        ge=1,
+    )  # fmt: skip
     slow_threshold: Seconds | None = key(
         None,
         "Calls longer than this are slow; in flight they count from then on.",

@@ -24,10 +24,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from failsoft.kernel.breaker_policy import BreakerPolicy, breaker_preset
+from failsoft.kernel.breaker_policy import STALLS_WITHIN, BreakerPolicy, breaker_preset, row_mask
 from failsoft.kernel.classify import Counts
 from failsoft.kernel.probes import ProbeCap, ProbeLeases
-from failsoft.kernel.window import RollingWindow
+from failsoft.kernel.window import Recent, RollingWindow
 
 __all__ = [
     "Admission",
@@ -128,11 +128,6 @@ class BreakerStatistics:
     listener_errors: int
 
 
-def _row_mask(required: int | None) -> int:
-    """Bits of the results among which `required` bad ones count as "in a row": at least three quarters of them."""
-    return 0 if required is None else (1 << required + required // 3) - 1
-
-
 class Breaker:
     """Decides for one downstream (or one agent, or one route and credential) which calls may go to it.
 
@@ -168,6 +163,7 @@ class Breaker:
         "_rng",
         "_since",
         "_slow",
+        "_stalls",
         "_timeout_mask",
         "_timeout_row",
         "_window",
@@ -210,6 +206,7 @@ class Breaker:
         self._credit = 0.0
         """Below 1 always, and spent by the first call of a ramp, which passes in any case."""
         self._window = RollingWindow(policy.window)
+        self._stalls = Recent(STALLS_WITHIN)
         self._apply(policy)
         self._forget()
 
@@ -223,8 +220,8 @@ class Breaker:
         self._hung_fails = policy.inflight_age is not None
         hung_after = policy.hung_after
         self._hung_over = hung_after is not None and hung_after >= self._over
-        self._timeout_mask = _row_mask(policy.consecutive_timeouts)
-        self._failure_mask = _row_mask(policy.consecutive_failures)
+        self._timeout_mask = row_mask(policy.consecutive_timeouts)
+        self._failure_mask = row_mask(policy.consecutive_failures)
 
     def _forget(self) -> None:
         """Starts the counts of a generation afresh: results of an earlier state do not count in this one."""
@@ -376,6 +373,12 @@ class Breaker:
             self._note_in_row(now, timeout=True, bad=True)
         self._alert(now)
         self._judge(now)
+
+    def stalled(self, now: float) -> None:
+        """A call blocked the event loop, whatever its end was."""
+        limit = self.policy.loop_stalls
+        if limit is not None and (span := self._stalls.add(now, limit)) is not None and self.state is not _OPEN:
+            self._trip(f"blocked the event loop {limit} times in {span:.3g} s", now)
 
     def _settle_probe(self, admission: Admission, counts: str, latency: float, now: float) -> None:
         if not self._probes.give(admission.lease):

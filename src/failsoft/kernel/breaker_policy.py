@@ -7,10 +7,21 @@ import random
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
-__all__ = ["BreakerPolicy", "breaker_preset"]
+__all__ = ["STALLS_WITHIN", "BreakerPolicy", "breaker_preset", "row_mask"]
+
+STALLS_WITHIN: Final = 120.0
+"""Seconds within which ``loop_stalls`` are counted; more than the usual ``open_max``: a probe that stalls counts."""
 
 _POSITIVE: Final = ("window", "slow_threshold", "mean", "p99", "inflight_age", "open_for", "open_max", "probe_lease")
-_COUNTS: Final = ("minimum", "failures", "consecutive_timeouts", "consecutive_failures", "probes", "close_after")
+_COUNTS: Final = (
+    "minimum",
+    "failures",
+    "consecutive_timeouts",
+    "consecutive_failures",
+    "probes",
+    "close_after",
+    "loop_stalls",
+)
 _SHARES: Final = ("failure_ratio", "slow_ratio")
 _REQUIRED: Final = frozenset(
     {"window", "minimum", "open_for", "open_max", "open_jitter", "probes", "close_after", "probe_lease", "ramp"}
@@ -33,6 +44,9 @@ class BreakerPolicy:
       10 of 13: three quarters or more), so that one lucky success does not start it afresh; only once a success has
       stood as the last word for a whole window is everything before it forgotten. (A counter that any success resets
       never sees a downstream that fails four calls of five.)
+
+    * ``loop_stalls``: its calls blocked the event loop that many times within two minutes, as the watchdog saw
+      (:class:`~failsoft.kernel.watchdog.LoopWatchdog`): what harms everybody else is kept away from them.
 
     From ``minimum`` calls in the window on, as resilience4j's rates and Hystrix's request volume threshold:
 
@@ -62,6 +76,7 @@ class BreakerPolicy:
     p99: float | None = None
     consecutive_timeouts: int | None = 5
     consecutive_failures: int | None = 10
+    loop_stalls: int | None = 3
     inflight_age: float | None = None
     open_for: float = 5.0
     open_max: float = 60.0
@@ -138,6 +153,7 @@ def _report(**figures: Any) -> BreakerPolicy:
     blank: dict[str, Any] = {
         "failure_ratio": None,
         "consecutive_timeouts": None,
+        "loop_stalls": None,
         "consecutive_failures": max(10, figures.get("minimum", 0)),
     }
     return BreakerPolicy(**{**blank, **figures})
@@ -189,3 +205,8 @@ def breaker_preset(name: str, **overrides: Any) -> BreakerPolicy:
     except KeyError:
         raise ValueError(f"unknown breaker preset {name!r}; there are {', '.join(_PRESETS)}") from None
     return replace(found, **overrides) if overrides else found
+
+
+def row_mask(required: int | None) -> int:
+    """Bits of the results among which `required` bad ones count as "in a row": at least three quarters of them."""
+    return 0 if required is None else (1 << required + required // 3) - 1

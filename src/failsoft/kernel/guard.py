@@ -73,7 +73,9 @@ _new = tuple.__new__
 EXPLORE_EVERY: Final = 10.0
 """Seconds between calls let through although the estimate says that they cannot fit: no estimate locks anything out."""
 
-_NEVER_TRIPS: Final = BreakerPolicy(failure_ratio=None, consecutive_timeouts=None, consecutive_failures=None)
+_NEVER_TRIPS: Final = BreakerPolicy(
+    failure_ratio=None, consecutive_timeouts=None, consecutive_failures=None, loop_stalls=None
+)
 
 
 class Guard:
@@ -660,6 +662,12 @@ class Guard:
             for one in cast("list[Queued]", self.bulkhead.waiters())
         ]
 
+    def runs_in(self, task: asyncio.Task[Any]) -> bool:
+        """Whether a callee's code runs in that task; may be asked from another thread."""
+        return any(
+            ticket.callee is task or (ticket.callee is None and ticket.owner is task) for ticket in list(self._tickets)
+        )
+
     def orphans(self) -> list[Holder]:
         """Callees that outlived their limit and still run."""
         return [one for one in self.holders() if one.orphan]
@@ -742,6 +750,11 @@ class Kernel:
         elif chosen is not None and chosen != found.policy:
             found.reconfigure(chosen)
         return found
+
+    def whose(self, task: asyncio.Task[Any]) -> Guard | None:
+        """The guard whose callee runs in that task, if that is certain; may be asked from another thread."""
+        found = [one for one in list(self._guards.values()) if one.runs_in(task)]
+        return found[0] if len(found) == 1 else None
 
     async def aclose(self) -> None:
         """Closes every guard."""

@@ -36,10 +36,13 @@ from asyncio.events import Handle
 from collections.abc import Callable
 from contextlib import suppress
 from types import CodeType, FrameType
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from failsoft.base.events import Event, EventBus
 from failsoft.kernel.scope import ROOT, Scope, current
+
+if TYPE_CHECKING:
+    from failsoft.kernel.guard import Kernel
 
 __all__ = ["LoopWatchdog", "Stall", "Suspension"]
 
@@ -54,14 +57,15 @@ class Stall(NamedTuple):
     """Data of ``loop.stalled``, and what ``on_stall`` is given.
 
     ``seconds`` that the loop has not run; ``stack``, what it was in as ``file:line function``, innermost last, empty if
-    it could not be seen; ``asyncio_task``, the name of the task that ran. The event's ``run``, ``task`` and ``tenant``
-    are those of that task's scope.
+    it could not be seen; ``asyncio_task``, the name of the task that ran; ``downstream``, whose call it made. The
+    event's ``run``, ``task`` and ``tenant`` are those of that task's scope.
     """
 
     seconds: float
     stack: tuple[str, ...]
     asyncio_task: str | None
     scope: Scope = ROOT
+    downstream: str | None = None
 
 
 class Suspension(NamedTuple):
@@ -110,6 +114,7 @@ class LoopWatchdog:
         bus: where ``loop.stalled`` and ``loop.suspended`` go, from the loop when it is back.
         threshold: seconds that a loop may be away.
         on_stall: called from the watchdog's thread at once when the threshold is passed, once per stall.
+        kernel: whose guards are asked which downstream's call it was; its breaker is told (``loop_stalls``).
         depth: the most frames of a stack that are kept, the innermost.
 
     ``start`` and ``stop`` are for the loop's thread and may be called again. A closed loop is forgotten. On a
@@ -123,6 +128,7 @@ class LoopWatchdog:
         bus: EventBus,
         *,
         threshold: float = 0.1,
+        kernel: Kernel | None = None,
         on_stall: Callable[[Stall], object] | None = None,
         depth: int = 20,
     ) -> None:
@@ -134,6 +140,7 @@ class LoopWatchdog:
         self.errors = 0
         """How often ``on_stall`` raised."""
         self._bus = bus
+        self._kernel = kernel
         self._on_stall = on_stall
         self._lock = threading.Lock()
         self._watches: dict[asyncio.AbstractEventLoop, _Watch] = {}
@@ -178,12 +185,14 @@ class LoopWatchdog:
             self._wake.release()
 
     def _report(self, watch: _Watch, what: Stall | Suspension) -> None:
-        if not self._bus.listeners or what.seconds <= self.threshold:
+        if what.seconds <= self.threshold:
             return
         at = watch.loop.time()
         if isinstance(what, Stall):
             scope = what.scope
-            self._bus.emit(Event("loop.stalled", at, None, scope.run, scope.task, scope.tenant, 0, 0, what))
+            if self._kernel is not None and what.downstream is not None:
+                self._kernel.guards[what.downstream].breaker.stalled(at)
+            self._bus.emit(Event("loop.stalled", at, what.downstream, scope.run, scope.task, scope.tenant, 0, 0, what))
         else:
             self._bus.emit(Event("loop.suspended", at, data=what))
 
@@ -242,7 +251,7 @@ class LoopWatchdog:
                 watch.seen = now
                 return
             watch.forget()
-            watch.sight = sight = _sight(loop, frame, self.depth)
+            watch.sight = sight = self._sight(loop, frame)
             if began is None:  # Some time between the last look and this one, or when that should have been; but
                 began = now - late.locked_out  # without a task it may be idle, and accused only of what is certain.
                 if sight.asyncio_task is not None:
@@ -251,7 +260,7 @@ class LoopWatchdog:
             watch.seen = now
             loop.call_soon_threadsafe(self._answer, watch, watch.asked)
         elif not watch.told:
-            watch.sight = sight = _sight(loop, frame, self.depth)
+            watch.sight = sight = self._sight(loop, frame)
         away = now - watch.since
         if away > self.threshold and not watch.told:
             watch.told = True
@@ -260,6 +269,22 @@ class LoopWatchdog:
                     self._on_stall(sight._replace(seconds=away))
                 except Exception:  # noqa: BLE001 - a listener must not end the watch
                     self.errors += 1
+
+    def _sight(self, loop: asyncio.AbstractEventLoop, frame: FrameType | None) -> Stall:
+        """What the loop's thread is doing."""
+        stack: list[str] = []
+        while frame is not None and len(stack) < self.depth and frame.f_code not in {_RUN_HANDLE, _RUN_ONCE}:
+            stack.append(f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_qualname}")
+            frame = frame.f_back
+        task = None
+        with suppress(RuntimeError):
+            task = asyncio.current_task(loop)
+        if task is None:
+            return Stall(0.0, tuple(reversed(stack)), None)
+        guard = None if self._kernel is None else self._kernel.whose(task)
+        return Stall(
+            0.0, tuple(reversed(stack)), task.get_name(), _scope_of(task), None if guard is None else guard.name
+        )
 
     def __repr__(self) -> str:
         return f"<LoopWatchdog loops={len(self._watches)} threshold={self.threshold}>"
@@ -322,20 +347,6 @@ def _pass_began(loop: asyncio.AbstractEventLoop, frame: FrameType | None, now: f
     if not isinstance(end_time, float):
         return now  # just before or after it
     return min(now, now - (loop.time() - end_time))
-
-
-def _sight(loop: asyncio.AbstractEventLoop, frame: FrameType | None, depth: int) -> Stall:
-    """What the loop's thread is doing."""
-    stack: list[str] = []
-    while frame is not None and len(stack) < depth and frame.f_code not in {_RUN_HANDLE, _RUN_ONCE}:
-        stack.append(f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_qualname}")
-        frame = frame.f_back
-    task = None
-    with suppress(RuntimeError):
-        task = asyncio.current_task(loop)
-    if task is None:
-        return Stall(0.0, tuple(reversed(stack)), None)
-    return Stall(0.0, tuple(reversed(stack)), task.get_name(), _scope_of(task))
 
 
 def _scope_of(task: asyncio.Task[Any]) -> Scope:

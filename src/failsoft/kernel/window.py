@@ -15,7 +15,7 @@ import math
 from collections import deque
 from typing import Final, NamedTuple
 
-__all__ = ["BUCKETS", "RollingWindow", "Tally"]
+__all__ = ["BUCKETS", "Recent", "RollingWindow", "Tally"]
 
 BUCKETS: Final = 10
 
@@ -172,3 +172,24 @@ class RollingWindow:
         past = self.past
         calls, bad = past.calls + self.calls, past.bad + self.failed + self.timeouts
         return f"<RollingWindow {self.seconds:g}s calls={calls} bad={bad} slow={past.slow + self.slow}>"
+
+
+class Recent:
+    """When something rare happened, the last few times, within so many seconds; kept until it is too long ago."""
+
+    __slots__ = ("_times", "within")
+
+    def __init__(self, within: float) -> None:
+        self.within = within
+        self._times: deque[float] = deque()
+
+    def add(self, now: float, times: int) -> float | None:
+        """It happened: how long the last `times` of it took, once there are so many within the time."""
+        kept = self._times
+        kept.append(now)
+        while len(kept) > times or kept[0] <= now - self.within:
+            kept.popleft()
+        return now - kept[0] if len(kept) == times else None
+
+    def __repr__(self) -> str:
+        return f"<Recent {len(self._times)} within {self.within:g} s>"
