@@ -73,6 +73,7 @@ def test_runs_are_kept_for_their_longest_budget_and_five_minutes_at_least(writte
     [
         ("approvals: {webhook: 'http://pager.example.com/x'}", "approvals.webhook: should be an https:// URL"),
         ("alarms: {webhook: 'ftp://pager.example.com'}", "alarms.webhook: should be an https:// URL"),
+        ("server: {peers: ['http://10.0.0.7:8080/metrics']}", "should be the base URL of a process"),
         ("alarms: {timed_out: 2}", "alarms.timed_out"),
         ("approvals: {webhook_secret: plain}", "a secret is not written into the file"),
         ("redaction: {patterns: ['(']}", "is no regular expression"),

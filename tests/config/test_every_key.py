@@ -342,6 +342,7 @@ SEEN |= {
 }
 
 SHOWN = {
+    "server.peers": "server/test_peers.py",
     "alarms.timed_out": "telemetry/test_burn.py",
     "alarms.diagnosis": "telemetry/test_burn.py",
     "alarms.webhook": "telemetry/test_burn.py",

@@ -5,10 +5,11 @@ Only keys that something reads are here; ``tests/config`` shows for each that it
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 
 from failsoft.base.errors import ConfigError
 from failsoft.config.access import KeySettings
@@ -167,9 +168,21 @@ class ServerSettings(Section):
         10.0, "How long running requests may finish after SIGTERM before they are cancelled.", scope="process",
         unit="seconds",
     )  # fmt: skip
+    peers: tuple[str, ...] = key(
+        (), "The other processes of this service, by their base URLs: `/metrics` then answers for all of them, and "
+        "`/metrics?own=1` for one.", scope="process",
+    )  # fmt: skip
     on_disconnect: Literal["cancel", "continue"] = key(
         "cancel", "What happens to a run whose client has gone; a request may say otherwise.", scope="run"
     )
+
+    @field_validator("peers")
+    @classmethod
+    def _urls(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for one in value:
+            if not re.fullmatch(r"https?://[^\s/?#@]+/?", one):
+                raise ValueError(f"{one!r} should be the base URL of a process, like http://10.0.0.7:8080")
+        return value
 
 
 class Settings(Section):

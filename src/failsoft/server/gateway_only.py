@@ -17,6 +17,7 @@ from failsoft.server.call_log import CallLog
 from failsoft.server.downstreams import downstreams_view
 from failsoft.server.listening import Listening, Readiness
 from failsoft.server.openai_api import OpenAIApi
+from failsoft.server.peer_metrics import PeerMetrics
 from failsoft.server.plain import Receive, Scope, Send, send_body
 from failsoft.server.refusals import error_body
 from failsoft.transports.aiohttp_transport import AiohttpTransport
@@ -48,6 +49,8 @@ async def gateway_server(
         ring=KeyRing(settings.keys),
         log=CallLog.named(settings.gateway.log),
     )
+    if settings.server.peers:
+        api.peers = PeerMetrics(settings.server.peers, kernel, transport)
     try:
         yield Listening(api, sock, settings.server, readiness=readiness, cut=api.cut, on_listening=on_listening)
     finally:

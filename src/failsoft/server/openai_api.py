@@ -27,6 +27,7 @@ from failsoft.telemetry.exposition import CONTENT_TYPE
 
 if TYPE_CHECKING:
     from failsoft.server.agent_models import AgentModels
+    from failsoft.server.peer_metrics import PeerMetrics
 
 __all__ = ["OpenAIApi"]
 
@@ -62,6 +63,8 @@ class OpenAIApi:
         self.sources = sources or gateway.sources
         self.more_metrics: Callable[[], bytes] | None = None
         """What is scraped beside the calls' figures."""
+        self.peers: PeerMetrics | None = None
+        """The processes whose figures are scraped with these."""
         self.calls: set[Call] = set()
         """The calls in flight."""
         self._inner = inner
@@ -174,6 +177,8 @@ class OpenAIApi:
         page = self.metrics.page(gateway.kernel, self.ring, log_dropped=self.log.dropped, webhook=gateway.webhook)
         if self.more_metrics is not None:
             page += self.more_metrics()
+        if self.peers is not None and scope["query_string"] != b"own=1":
+            page = await self.peers.merged(page)
         await send_body(send, 200, page, kind=CONTENT_TYPE)
 
     async def _wrong_method(self, scope: Scope, send: Send, right: str) -> None:

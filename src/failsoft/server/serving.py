@@ -20,9 +20,11 @@ from failsoft.server.auth import KeyRing
 from failsoft.server.call_log import CallLog
 from failsoft.server.listening import Listening, Readiness, listen_on, loop_factory
 from failsoft.server.openai_api import OpenAIApi
+from failsoft.server.peer_metrics import PeerMetrics
 from failsoft.server.run_log import RunLog
 from failsoft.server.run_metrics import run_metrics
 from failsoft.telemetry.traces import Traces
+from failsoft.transports.aiohttp_transport import AiohttpTransport
 
 __all__ = ["HttpServer", "listen_on", "loop_factory"]
 
@@ -54,6 +56,9 @@ class HttpServer(Listening):
         self._runs_log = RunLog(app.bus, CallLog.named(settings.server.log), app.sources.wall)
         self._traces: Traces | None = None
         self.openai.more_metrics = lambda: run_metrics(app)
+        self._peers_transport = AiohttpTransport() if settings.server.peers else None
+        if self._peers_transport is not None:
+            self.openai.peers = PeerMetrics(settings.server.peers, app.kernel, self._peers_transport)
         super().__init__(
             self.openai, sock, settings.server, readiness=readiness, cut=self._cut_all, on_listening=on_listening
         )
@@ -73,6 +78,8 @@ class HttpServer(Listening):
                 await asyncio.to_thread(self._traces.close)
             if self._webhook is not None:
                 await self._webhook.aclose()
+            if self._peers_transport is not None:
+                await self._peers_transport.aclose()
 
     def _cut_all(self) -> None:
         self._app.hand_over()

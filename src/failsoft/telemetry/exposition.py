@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 
-__all__ = ["CONTENT_TYPE", "Histogram", "Page"]
+__all__ = ["CONTENT_TYPE", "Histogram", "Page", "merged"]
 
 CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 
@@ -86,3 +87,53 @@ def _number(value: float) -> str:
     if value == math.inf:
         return "+Inf"
     return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(value)
+
+
+def merged(pages: Iterable[str]) -> bytes:
+    """Pages of several processes as one: counts, histograms and gauges add up; times are those of the worst.
+
+    What is no line of a page of ours is left out: a peer may be anybody.
+    """
+    families: dict[str, _Family] = {}
+    for page in pages:
+        family: _Family | None = None
+        for line in page.splitlines():
+            if line.startswith("# HELP "):
+                name, _, meaning = line[7:].partition(" ")
+                family = families.setdefault(name, _Family(meaning))
+            elif family is not None and line.startswith("# TYPE "):
+                name, _, kind = line[7:].partition(" ")
+                if families.get(name) is family and family.kind in {"", kind}:
+                    family.kind = kind
+                    family.worst = kind == "gauge" and name.endswith(("_seconds", "_ratio"))
+                else:
+                    family = None
+            elif family is not None and family.kind:
+                series, _, number = line.rpartition(" ")
+                with suppress(ValueError):
+                    family.add(series, float(number))
+    lines: list[str] = []
+    for name, family in families.items():
+        if family.samples:
+            lines += [f"# HELP {name} {family.meaning}", f"# TYPE {name} {family.kind}"]
+            lines += [f"{series} {_number(value)}" for series, value in family.samples.items()]
+    return ("\n".join(lines) + "\n").encode()
+
+
+class _Family:
+    """The samples of a name, by name and labels."""
+
+    __slots__ = ("kind", "meaning", "samples", "worst")
+
+    def __init__(self, meaning: str) -> None:
+        self.meaning = meaning
+        self.kind = ""
+        self.worst = False
+        self.samples: dict[str, float] = {}
+
+    def add(self, series: str, value: float) -> None:
+        known = self.samples.get(series)
+        if known is None:
+            self.samples[series] = value
+        else:
+            self.samples[series] = max(known, value) if self.worst else known + value
