@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import gc
-import json
 import logging
-import signal
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from failsoft.base.errors import BadInput
-from failsoft.cli.main import INTERRUPTED, OK
+from failsoft.cli.foreground import keep_what_is_loaded, say_address, until_stopped
 from failsoft.config import Settings, load_settings
 
 __all__ = ["run_alone", "wanted_alone"]
@@ -49,26 +46,6 @@ def run_alone(settings: Settings, *, as_json: bool) -> int:
 async def _serve(settings: Settings, sock: Any, *, as_json: bool) -> int:
     from failsoft.server.gateway_only import gateway_server
 
-    def listening(address: str) -> None:
-        sys.stdout.write(json.dumps({"address": address}) + "\n" if as_json else f"listening on {address}\n")
-        sys.stdout.flush()
-
-    # What start-up has made stays and is looked at no more, so that looking often costs little. What calls that failed
-    # or were cancelled leave is found when it is looked at again: rarely, that was tens of megabytes.
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(5_000, 4, 4)
-    code = OK
-    async with gateway_server(settings, sock, on_listening=listening) as server:
-
-        def stop(one: signal.Signals) -> None:
-            nonlocal code
-            code = INTERRUPTED if one is signal.SIGINT else OK
-            server.stop()
-
-        loop = asyncio.get_running_loop()
-        with contextlib.suppress(NotImplementedError):
-            for one in (signal.SIGINT, signal.SIGTERM):
-                loop.add_signal_handler(one, stop, one)
-        await server.serve_until_stopped()
-    return code
+    keep_what_is_loaded()
+    async with gateway_server(settings, sock, on_listening=partial(say_address, as_json=as_json)) as server:
+        return await until_stopped(server)

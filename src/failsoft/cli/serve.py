@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
-import json
 import logging
 import signal
 import socket
@@ -18,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from failsoft.base.redaction import RedactingFilter, Redactor
+from failsoft.cli.foreground import keep_what_is_loaded, say_address, until_stopped
 from failsoft.cli.loading import Loaded, load_agents
-from failsoft.cli.main import INTERRUPTED, OK
 from failsoft.cli.show import Screen
 from failsoft.config import Settings, load_settings, settings_file
 from failsoft.config.reload import Reloader
@@ -102,35 +100,16 @@ async def _serve(
 ) -> int:
     from failsoft.server.serving import HttpServer
 
-    def listening(address: str) -> None:
-        with contextlib.suppress(OSError):  # who cannot be told is served all the same
-            sys.stdout.write(json.dumps({"address": address}) + "\n" if as_json else f"listening on {address}\n")
-            sys.stdout.flush()
-
-    # What start-up has made stays and is looked at no more, so that looking often costs little. What calls that failed
-    # or were cancelled leave is found when it is looked at again: rarely, that was tens of megabytes.
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(5_000, 4, 4)
+    keep_what_is_loaded()
     async with prepared.app(faults) as app:
-        server = HttpServer(app, sock, on_listening=listening)
-        code = OK
-
-        def stop(one: signal.Signals) -> None:
-            nonlocal code
-            code = INTERRUPTED if one is signal.SIGINT else OK
-            server.stop()
-
+        server = HttpServer(app, sock, on_listening=partial(say_address, as_json=as_json))
         loop = asyncio.get_running_loop()
         reloader = Reloader(app.settings, read, app.reconfigure, file=settings_file(config))
         with contextlib.suppress(NotImplementedError):
-            for one in (signal.SIGINT, signal.SIGTERM):
-                loop.add_signal_handler(one, stop, one)
             loop.add_signal_handler(signal.SIGHUP, reloader.ask)
         async with asyncio.TaskGroup() as tasks:
             watching = tasks.create_task(reloader.watch())
             try:
-                await server.serve_until_stopped()
+                return await until_stopped(server)
             finally:
                 watching.cancel()
-        return code

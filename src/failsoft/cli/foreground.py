@@ -1,0 +1,51 @@
+"""A server in the foreground: says where it listens, and serves until a signal ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import json
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+from failsoft.cli.main import INTERRUPTED, OK
+
+if TYPE_CHECKING:
+    from failsoft.server.listening import Listening
+
+__all__ = ["keep_what_is_loaded", "say_address", "until_stopped"]
+
+
+def say_address(address: str, *, as_json: bool) -> None:
+    """Prints where the server listens, for people or for programs."""
+    with contextlib.suppress(OSError):  # who cannot be told is served all the same
+        sys.stdout.write(json.dumps({"address": address}) + "\n" if as_json else f"listening on {address}\n")
+        sys.stdout.flush()
+
+
+def keep_what_is_loaded() -> None:
+    """What start-up has made stays and is looked at no more, so that looking often costs little. What calls that failed
+    or were cancelled leave is found when it is looked at again: rarely, that was tens of megabytes.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(5_000, 4, 4)
+
+
+async def until_stopped(server: Listening) -> int:
+    """Serves; gives the exit code: 0 after SIGTERM, 130 after Ctrl-C."""
+    code = OK
+
+    def stop(one: signal.Signals) -> None:
+        nonlocal code
+        code = INTERRUPTED if one is signal.SIGINT else OK
+        server.stop()
+
+    loop = asyncio.get_running_loop()
+    with contextlib.suppress(NotImplementedError):
+        for one in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(one, stop, one)
+    await server.serve_until_stopped()
+    return code
