@@ -13,12 +13,14 @@ from functools import lru_cache, partial
 from typing import Any, Final
 
 import aiohttp
+from aiohttp.http import HttpProcessingError
 from multidict import CIMultiDictProxy
 
 from failsoft.base.addresses import AddressRule
 from failsoft.base.errors import AddressRefused, DownstreamUnavailable, MalformedResult, StreamCut
 from failsoft.base.transport import HttpRequest, HttpResponse
 from failsoft.transports.names import LookUp, Names
+from failsoft.transports.straight import Answer, Straight
 
 __all__ = ["AiohttpTransport"]
 
@@ -38,7 +40,7 @@ def _fault(error: BaseException) -> str:
     """
     if isinstance(error, aiohttp.TooManyRedirects):
         return "redirects"
-    if isinstance(error, aiohttp.ClientResponseError):  # what came is not HTTP
+    if isinstance(error, aiohttp.ClientResponseError | HttpProcessingError):  # what came is not HTTP
         return "garbage"
     if isinstance(error, aiohttp.ClientConnectorDNSError):
         return "dns"
@@ -95,7 +97,7 @@ class _Response:
 
     __slots__ = ("_content", "headers", "status")
 
-    def __init__(self, response: aiohttp.ClientResponse) -> None:
+    def __init__(self, response: aiohttp.ClientResponse | Answer) -> None:
         self._content = response.content
         self.headers: Mapping[str, str] = _Headers(response.headers)
         self.status = response.status
@@ -161,30 +163,38 @@ def _at_hand(content: aiohttp.StreamReader) -> bytes:
 class _Sending:
     """A request on its way: entering sends it, leaving ends it."""
 
-    __slots__ = ("_request", "_response", "_session")
+    __slots__ = ("_request", "_response", "_session", "_straight")
 
-    def __init__(self, session: aiohttp.ClientSession, request: HttpRequest) -> None:
+    def __init__(self, session: aiohttp.ClientSession, straight: Straight, request: HttpRequest) -> None:
         self._session = session
+        self._straight = straight
         self._request = request
-        self._response: aiohttp.ClientResponse | None = None
+        self._response: aiohttp.ClientResponse | Answer | None = None
 
     async def __aenter__(self) -> HttpResponse:
         request = self._request
+        timeout = _NO_TIMEOUT if request.connect is None else _connect_timeout(request.connect)
+        response: aiohttp.ClientResponse | Answer
         try:
-            self._response = response = await self._session.request(
-                request.method,
-                request.url,
-                headers=request.headers,
-                data=request.body,
-                allow_redirects=request.redirects > 0,
-                max_redirects=request.redirects + 1,  # aiohttp counts the first request, too
-                timeout=_NO_TIMEOUT if request.connect is None else _connect_timeout(request.connect),
-            )
+            shape = self._straight.shape_of(request)
+            if shape is not None:
+                response = await self._straight.send(shape, request, timeout)
+            else:
+                response = await self._session.request(
+                    request.method,
+                    request.url,
+                    headers=request.headers,
+                    data=request.body,
+                    allow_redirects=request.redirects > 0,
+                    max_redirects=request.redirects + 1,  # aiohttp counts the first request, too
+                    timeout=timeout,
+                )
+            self._response = response
         except aiohttp.InvalidURL as error:
             raise DownstreamUnavailable(
                 f"the URL is not valid: {error}", downstream=request.downstream, details={"fault": "url"}
             ) from error
-        except (aiohttp.ClientError, ConnectionError, OSError) as error:
+        except (aiohttp.ClientError, HttpProcessingError, ConnectionError, OSError) as error:
             raise DownstreamUnavailable(
                 f"connection failed: {type(error).__name__}",
                 downstream=request.downstream,
@@ -217,13 +227,13 @@ class AiohttpTransport:
         self._connections = connections
         self._keepalive = keepalive
         self._trust_env = trust_env
-        self._sessions: dict[tuple[str, AddressRule | None], aiohttp.ClientSession] = {}
+        self._sessions: dict[tuple[str, AddressRule | None], tuple[aiohttp.ClientSession, Straight]] = {}
         self._closed = False
 
-    def _session(self, downstream: str, rule: AddressRule | None) -> aiohttp.ClientSession:
-        session = self._sessions.get((downstream, rule))
-        if session is None or session.closed:
-            session = self._sessions[downstream, rule] = aiohttp.ClientSession(
+    def _session(self, downstream: str, rule: AddressRule | None) -> tuple[aiohttp.ClientSession, Straight]:
+        found = self._sessions.get((downstream, rule))
+        if found is None or found[0].closed:
+            session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(
                     limit=self._connections,
                     limit_per_host=self._connections,
@@ -235,19 +245,20 @@ class AiohttpTransport:
                 trust_env=self._trust_env and rule is None,
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
-        return session
+            found = self._sessions[downstream, rule] = session, Straight(session)
+        return found
 
     def send(self, request: HttpRequest) -> AbstractAsyncContextManager[HttpResponse]:
         """See :class:`~failsoft.base.transport.Transport`."""
         if self._closed:
             raise RuntimeError("the transport is closed")
-        return _Sending(self._session(request.downstream, request.addresses), request)
+        return _Sending(*self._session(request.downstream, request.addresses), request)
 
     async def aclose(self) -> None:
         """Closes all pools."""
         self._closed = True
         sessions, self._sessions = list(self._sessions.values()), {}
-        for session in sessions:
+        for session, _ in sessions:
             await session.close()
         if sessions:
             await asyncio.sleep(0)  # transports close in the loop's next pass
