@@ -457,7 +457,9 @@ class ToolRegistry:
 
     def without(self, names: Collection[str]) -> ToolRegistry:
         """A registry that lacks the tools of those names: for those whose breaker is open."""
-        return ToolRegistry(tool for name, tool in self._all().items() if name not in names)
+        left = ToolRegistry()
+        left._tools = {name: tool for name, tool in self._all().items() if name not in names}  # they were checked
+        return left
 
     def check(self) -> None:
         """Raises :class:`~failsoft.base.errors.BadInput` when an alternate names a tool that is not here, or itself.
