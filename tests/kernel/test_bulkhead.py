@@ -187,6 +187,7 @@ def test_trap_timed_out_queued_work_never_runs():
     bulkhead.release(1.0)
     assert isinstance(late.error, QueueTimeout)
     assert isinstance(later.error, Doomed)
+    assert late.error.downstream == later.error.downstream == "warehouse"
     assert fresh.has_permit
 
 

@@ -1,20 +1,32 @@
 """Small things that hold, and that only a changed line would notice: found by bench/mutants.py."""
 
 import asyncio
+import random
+import threading
 from dataclasses import replace
 
 import pytest
 
-from failsoft.base.errors import AttemptTimeout, BreakerOpen, CallTimeout, InternalError
+from failsoft.base.errors import (
+    AttemptTimeout,
+    BreakerOpen,
+    CallTimeout,
+    ConfigError,
+    FirstItemTimeout,
+    InternalError,
+)
 from failsoft.base.events import EventBus
 from failsoft.kernel import threads
-from failsoft.kernel.breaker import BreakerPolicy
+from failsoft.kernel.adaptive import AdaptiveLimitPolicy
+from failsoft.kernel.breaker import Breaker, BreakerPolicy
 from failsoft.kernel.bulkhead import BulkheadPolicy
+from failsoft.kernel.cache import Cache, CachePolicy
+from failsoft.kernel.codel import HoldTimes
 from failsoft.kernel.guard import Kernel, guard
 from failsoft.kernel.latency import LatencyHistogram
 from failsoft.kernel.policy import Policy
-from failsoft.kernel.retry import RetryPolicy
-from failsoft.kernel.timeout import AdaptiveTimeout, AdaptiveTimeoutPolicy
+from failsoft.kernel.retry import RetryPolicy, parse_retry_after
+from failsoft.kernel.timeout import TYPICAL_SAMPLES, AdaptiveTimeout, AdaptiveTimeoutPolicy
 from failsoft.testing.clock import virtual_loop
 
 PLAIN = Policy(
@@ -271,3 +283,108 @@ async def test_what_comes_at_the_very_instant_of_the_limit_is_in_time(seconds, e
     figures = one.statistics()
     assert {"ok": figures.ok, "failed": figures.failed, "neutral": figures.neutral}[counted] == 1
     assert figures.attempts == figures.ok + figures.failed + figures.neutral == 1
+
+
+async def test_a_threads_stack_is_its_innermost_five_frames():
+    one = guard("d", PLAIN)
+    inside, go = threading.Event(), threading.Event()
+
+    def deep(calls):
+        if calls:
+            return deep(calls - 1)
+        inside.set()
+        return go.wait()
+
+    call = asyncio.create_task(one.call_sync(deep, 10))
+    await asyncio.to_thread(inside.wait)
+    (ticket,) = one._tickets
+    frames = [line.rpartition(" ")[2] for line in ticket.callee.stack()]
+    go.set()
+    assert await call
+    assert len(frames) == 5
+    assert frames[0] == "deep"
+
+
+async def test_a_retry_cut_short_by_the_call_blames_nobody():
+    await asyncio.sleep(100.0)  # the time of day is no part of it
+    one = guard("d", replace(PLAIN, call_timeout=10.0, retry=RetryPolicy(queries=1, base=0.0, spread=0.0)))
+    tries = []
+
+    async def callee():
+        tries.append(1)
+        if len(tries) == 1:
+            await asyncio.sleep(6.0)
+            raise ConnectionResetError
+        await hang()
+
+    with pytest.raises(CallTimeout):
+        await one.call(callee)
+    found = one.statistics()
+    assert (len(tries), found.failed, found.timed_out, found.neutral) == (2, 1, 0, 1)
+
+
+def test_the_mean_leaves_out_failures_of_earlier_buckets_too():
+    policy = BreakerPolicy(failure_ratio=None, mean=1.0, minimum=6, window=10.0)
+    one = Breaker(policy, rng=random.Random(1))
+    for now, counts, seconds in [(0.0, "failed", 0.01)] * 3 + [(5.0, "ok", 1.5)] * 3:
+        assert one.state == "closed"
+        one.settle(one.standing, counts, seconds, now)
+    assert "mean latency 1.5 s" in one.statistics(5.0).reason
+
+
+def test_a_precision_of_nothing_is_refused():
+    with pytest.raises(ConfigError, match="precision"):
+        AdaptiveLimitPolicy(precision=0.0)
+
+
+@pytest.mark.parametrize(("recent", "kept"), [(0.6, 13), (0.4, 3)])
+def test_only_calls_far_faster_than_expected_put_the_expectation_in_doubt(recent, kept):
+    times = HoldTimes()
+    for seconds in [1.0] * 10:
+        times.add(seconds)
+        times.stale += 1
+    times.last = 0.0
+    assert times.refresh(0.0)
+    for _ in range(3):
+        times.add(recent)
+    times.doubt()
+    assert len(times.samples) == kept
+
+
+def test_a_tenth_of_the_cache_is_not_too_large_and_a_byte_more_is():
+    cache = Cache(CachePolicy(max_bytes=1000), rng=random.Random(1))
+    assert [cache.put("k", b"", 0.0, size=size) for size in (100, 101)] == [True, False]
+
+
+def test_times_to_wait_may_be_nothing():
+    assert [parse_retry_after(value, wall=0.0) for value in (0, 0.5, -1, True)] == [0.0, 0.5, None, None]
+
+
+def test_full_jitter_begins_at_nothing():
+    class Lowest(random.Random):
+        def uniform(self, a, b):
+            return a
+
+    assert RetryPolicy(jitter="full", base=1.0).backoff(1, Lowest()) == 0.0
+
+
+async def test_the_first_items_limit_also_holds_for_a_source_that_does_not_get_started():
+    one = guard("d", replace(PLAIN, attempt_timeout=None))
+
+    async def starts_never():
+        await hang()
+
+    began = asyncio.get_running_loop().time()
+    with pytest.raises(FirstItemTimeout):
+        async with one.stream(starts_never, first_item=1.0):
+            pass
+    assert asyncio.get_running_loop().time() == began + 1.0
+
+
+def test_calls_that_were_cut_say_nothing_of_the_usual_time():
+    times = AdaptiveTimeout(AdaptiveTimeoutPolicy())
+    for _ in range(TYPICAL_SAMPLES):
+        times.record_censored(2.0, 0.0)
+    times.record(1.0, 0.0)
+    times.refresh(1.0)
+    assert times.typical == 0.0
