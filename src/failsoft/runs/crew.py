@@ -26,6 +26,10 @@ PATIENCE: Final = 0.05
 """Seconds a cancelled task has to end before it is left behind."""
 
 
+def _nothing() -> None:
+    """Does nothing."""
+
+
 class Timer(Alarm):
     """An entry of the loop's deadline heap that calls a function instead of cancelling its task."""
 
@@ -44,6 +48,10 @@ class Timer(Alarm):
                 self._call()
             except Exception:  # noqa: BLE001 - the other alarms of the loop are not to suffer
                 _log.exception("a timer's function raised")
+
+    def forget(self) -> None:
+        """It was disarmed: the heap may keep it for a while, but not all that its function knows."""
+        self._call = _nothing
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -94,11 +93,10 @@ class Forecasts:
             self._history.note(f"run:{run.agent.name}", result.elapsed)
         end = run.began + result.elapsed
         errors = []
-        for _, event in zip(range(_EVENTS), reversed(run.events), strict=False):
-            if event.kind == "run.eta" and isinstance(event.data, Mapping):
-                eta: Any = event.data.get("eta_s")
-                if eta is not None and event.at < end:
-                    errors.append(abs(event.at + eta - end))
+        for at, data in run.log.last("run.eta", of=_EVENTS):
+            eta: Any = data.get("eta_s")
+            if eta is not None and at < end:
+                errors.append(abs(at + eta - end))
         if errors and result.elapsed > 0:
             mean = sum(errors) / len(errors)
             self._total += 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from failsoft.base.errors import NodeLost
@@ -100,9 +99,12 @@ class RunHandle:
     def progress(self) -> ProgressReport | None:
         """How far the run is; None while there is no plan."""
         run = self._run
+        now = asyncio.get_running_loop().time()
+        if run.result is not None and run.plan is not None:
+            count = len(run.result.tasks)
+            return ProgressReport(1.0, 0.0, count, (), count, max(0.0, run.cut - now))
         if run.scheduler is None:
             return None
-        now = asyncio.get_running_loop().time()
         return run.scheduler.progress.report(now, left=max(0.0, run.cut - now))
 
     def result_now(self) -> RunResult | None:
@@ -140,11 +142,11 @@ class RunHandle:
         """
         run = self._run
         while not run.ended.is_set() and run.cell.value is not RunState.WAITING_APPROVAL:
-            watcher = run.watch()
+            watcher = run.log.watch()
             try:
                 await watcher
             finally:
-                run.unwatch(watcher)
+                run.log.unwatch(watcher)
         return run.result
 
     async def events(self, *, after: str | None = None) -> AsyncIterator[Event]:
@@ -168,27 +170,24 @@ class RunHandle:
         """The place of an event id among the run's events; None when it is none of this run, as it is driven now."""
         epoch, _, seq = (event_id or "").partition(".")
         sound = seq.isdecimal() and len(seq) < 10 and epoch == str(self._run.epoch)
-        return int(seq) if sound and int(seq) <= self._run.seq else None
+        return int(seq) if sound and int(seq) <= self._run.log.seq else None
 
     @property
     def last(self) -> int:
         """The place of its newest event; 0 while there is none."""
-        return self._run.seq
+        return self._run.log.seq
 
     def since(self, seen: int) -> list[Event]:
         """The kept events after the `seen`-th; the first of them is not the next one when that is no longer kept."""
-        missed = min(self._run.seq - seen, len(self._run.events))
-        found = list(islice(reversed(self._run.events), max(0, missed)))
-        found.reverse()
-        return found
+        return self._run.log.since(seen)
 
     async def changed(self) -> None:
         """Waits for the next event."""
-        watcher = self._run.watch()
+        watcher = self._run.log.watch()
         try:
             await watcher
         finally:
-            self._run.unwatch(watcher)
+            self._run.log.unwatch(watcher)
 
     def keep(self) -> None:
         """The run is to go on also when nobody watches it any more."""

@@ -138,6 +138,24 @@ class Plan(BaseModel):
             known = self.__dict__["_shape"] = Shape(self.tasks)
         return known
 
+    @property
+    def outline(self) -> list[dict[str, Any]]:
+        """What is told of its tasks before they run, as plain JSON data; made once, so not to be changed."""
+        known: list[dict[str, Any]] | None = self.__dict__.get("_outline")
+        if known is None:
+            known = self.__dict__["_outline"] = [
+                {
+                    "id": task.id,
+                    "title": task.label,
+                    "tool": task.tool,
+                    "kind": task.kind,
+                    "needs": list(task.needs),
+                    "essential": task.essential,
+                }
+                for task in self.tasks
+            ]
+        return known
+
     def to_json(self) -> str:
         """JSON that :meth:`from_json` reads back as an equal plan."""
         return self.model_dump_json(exclude_defaults=False)

@@ -199,7 +199,8 @@ class RunResult:
 
     def weight(self) -> int:
         """About how many bytes of memory it holds."""
-        return 2_000 + sum(len(one.data) for one in self.artifacts) + sum(weight(task.value) for task in self.tasks)
+        files = sum(len(one.data) for one in self.artifacts)
+        return 2_000 + files + 1_500 * len(self.tasks) + sum(weight(task.value) for task in self.tasks)
 
     def raise_for_status(self) -> RunResult:
         """Itself, or raises the error of a failed or cancelled run."""

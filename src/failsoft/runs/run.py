@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -32,6 +31,7 @@ from failsoft.runs.agents import Agent
 from failsoft.runs.answer import Answer, Parts, build, forgotten, prepared, shortfalls
 from failsoft.runs.claim import claim
 from failsoft.runs.crew import within
+from failsoft.runs.event_log import EventLog
 from failsoft.runs.gate import ApprovalNeeded, Gate
 from failsoft.runs.gated import GatedRunner, needs_gate
 from failsoft.runs.limits import RunParts
@@ -56,12 +56,6 @@ _log = logging.getLogger(__name__)
 _LEASE_LOOK: Final = 0.25
 """Seconds between two looks whether this process has its lease, without which a background run begins nothing."""
 
-_new = tuple.__new__
-"""Makes an event at half the cost of calling its class."""
-
-_LOG: Final = 10_000
-"""Events that a run keeps for those who watch it or come back to it; the oldest are dropped beyond."""
-
 
 class Run:
     """One run; made and started by the app, seen from outside through its :class:`~failsoft.runs.handle.RunHandle`."""
@@ -80,7 +74,9 @@ class Run:
         self.request = request
         self.agent = agent
         self.budget = budget
-        self.epoch = 1
+        self.log = EventLog(run_id, request.tenant, parts.bus, parts.recorder)
+        self.emit = self.log.emit
+        """Emits an event of this run; never raises, and nothing follows the terminal one."""
         self.cell = StateCell()
         self.plan: Plan | None = None
         self.planner: str | None = None
@@ -89,7 +85,6 @@ class Run:
         self.result: RunResult | None = None
         self.accepted = asyncio.Event()
         self.ended = asyncio.Event()
-        self.events: deque[Event] = deque(maxlen=_LOG)
         self.task: asyncio.Task[None] | None = None
         self.on_end: Callable[[Run], None] | None = None
         self.on_rename: Callable[[Run, str], None] | None = None
@@ -127,8 +122,6 @@ class Run:
         self.cut = self.deadline - parts.grace.of(budget, parts.limits)
         self.was_cut = False
         self.kept = request.background
-        self.seq = 0
-        self._watchers: dict[asyncio.Future[None], None] = {}
         self._failures: list[dict[str, Any]] = []
         self._stages: dict[str, float] = {}
         self._plan_data: dict[str, Any] | None = None
@@ -145,42 +138,21 @@ class Run:
 
     # --- events and states ---------------------------------------------------------------------------------------
 
-    def emit(self, kind: str, task: str | None = None, data: Any = None) -> None:
-        """Emits an event of this run; never raises, and nothing follows the terminal one."""
-        if self.cell.terminal:
-            return
-        self._emit(kind, task, data)
+    @property
+    def epoch(self) -> int:
+        """Which driver of the run this is."""
+        return self.log.epoch
 
-    def _emit(self, kind: str, task: str | None, data: Any) -> None:
-        if not self.left:
-            self._tell(self._noted(kind, task, data))
+    @property
+    def events(self) -> list[Event]:
+        """What it has said, as far as it is kept."""
+        return self.log.since(0)
 
-    def _noted(self, kind: str, task: str | None, data: Any) -> Event:
-        """A new event, kept and on its way to the store."""
-        self.seq += 1
-        event = _new(
-            Event, (kind, self._loop.time(), None, self.id, task, self.request.tenant, self.seq, self.epoch, data)
-        )
-        self.events.append(event)
-        if self._recorder is not None:
-            self._recorder.put(event)
-            if kind == "task.finished" and task is not None:
-                self._record_task(task)
-        return event
-
-    def _tell(self, event: Event | None) -> None:
-        """Tells whoever listens or watches; of None only that something has changed."""
-        parts = self._parts
-        if event is not None and parts.bus.listeners:
-            try:
-                parts.bus.emit(event)
-            except BaseException:  # noqa: BLE001 - a listener that raises CancelledError or SystemExit breaks no run
-                parts.bus.errors += 1
-        if self._watchers:
-            watchers, self._watchers = self._watchers, {}
-            for watcher in watchers:
-                if not watcher.done():
-                    watcher.set_result(None)
+    def _emit_recorded(self, kind: str, task: str | None, data: Any) -> None:
+        """The scheduler's events, where there is a store: with the end of a task its result goes there, too."""
+        self.emit(kind, task, data)
+        if kind == "task.finished" and task is not None and not self.log.closed:
+            self._record_task(task)
 
     def _record_task(self, task_id: str) -> None:
         scheduler, recorder = self.scheduler, self._recorder
@@ -214,7 +186,7 @@ class Run:
         """Goes on to a state that is not terminal; raises ``CancelledError`` when the run has ended meanwhile."""
         if not self.cell.to(state):
             raise asyncio.CancelledError
-        self._emit(f"run.{state}", None, data)
+        self.emit(f"run.{state}", None, data)
         self.snapshot(state)
 
     def snapshot(self, state: RunState) -> None:
@@ -271,6 +243,8 @@ class Run:
         finally:
             if self.scheduler is not None:
                 self.scheduler.cancel()
+            if self.result is not None:  # all there is to know; what made it is four kilobytes for each task
+                self.scheduler = None
             self.leave_lane()
 
     async def _accept(self) -> None:
@@ -282,7 +256,8 @@ class Run:
         if (background or self.request.idempotency_key is not None) and parts.store is not None:
             claimed = await claim(self._record(), parts.store, parts, cut=self.cut, certain=background)
             if claimed.run != self.id:
-                before, self.id, self.epoch = self.id, claimed.run, claimed.epoch
+                before, self.id = self.id, claimed.run
+                self.log.run, self.log.epoch = claimed.run, claimed.epoch
                 if self.gate is not None:
                     self.gate.run = self.id
                 if self.on_rename is not None:
@@ -299,11 +274,11 @@ class Run:
             record = self._record()
             self._recorder.put(lambda: CreateRun(record))
         received = {"agent": self.agent.name, "budget_ms": round(self.budget * 1000, 3), "input": self.request.input}
-        self._emit("run.received", None, received)
+        self.emit("run.received", None, received)
 
     def _restore(self, resumed: Resumed) -> None:
         """Goes on from the store, at a new epoch: the plan is kept, tasks that had finished stay finished."""
-        self.epoch = resumed.epoch
+        self.log.epoch = resumed.epoch
         self.created = resumed.stored.record.created
         self.plan, self.planner = resumed.plan, resumed.planner
         if self.plan is not None:
@@ -319,7 +294,7 @@ class Run:
             "resumed": True,
             "finished": list(self._before),
         }
-        self._emit("run.received", None, again)
+        self.emit("run.received", None, again)
 
     # --- its turn ------------------------------------------------------------------------------------------------
 
@@ -396,7 +371,7 @@ class Run:
 
     def _replay(self, stored: StoredRun) -> None:
         """Ends as the run of the same key ended elsewhere, with nothing written again."""
-        self._recorder = None
+        self._recorder = self.log.recorder = None
         if not self.cell.replay(RunState(stored.terminal or "failed")):
             return
         plan: Plan | None = None
@@ -439,18 +414,10 @@ class Run:
             )
         finally:
             self._stages["planning"] = self._loop.time() - start
-        tasks = [
-            {
-                "id": task.id,
-                "title": task.label,
-                "tool": task.tool,
-                "kind": task.kind,
-                "needs": list(task.needs),
-                "essential": task.essential,
-            }
-            for task in self.plan.tasks
-        ]
-        made = {"planner": self.planner, "reading": self.plan.reading, "notes": list(self.plan.notes), "tasks": tasks}
+        plan = self.plan
+        made = {
+            "planner": self.planner, "reading": plan.reading, "notes": list(plan.notes), "tasks": plan.outline,
+        }  # fmt: skip
         self.emit("plan.made", None, made)
 
     def _refuse(self, failure: PlanFailure) -> None:
@@ -571,7 +538,7 @@ class Run:
             runners=runners,
             history=parts.history,
             crew=parts.crew,
-            emit=self.emit,
+            emit=self.emit if self._recorder is None else self._emit_recorded,
             began=self.began,
             cut=self.cut,
             width=self.agent.width if not self.background else min(self.agent.width, parts.limits.background_width),
@@ -683,7 +650,7 @@ class Run:
         """The result, if this is the end; None when it has ended before."""
         if self.left or not self.cell.to(state):
             return None
-        if self.seq == 0:  # cancelled before its first step: a beginning all the same
+        if self.log.seq == 0:  # cancelled before its first step: a beginning all the same
             self._receive()
         if error is not None and error.run_id is None:
             error.run_id = self.id
@@ -719,7 +686,7 @@ class Run:
         """The result and the terminal event, on their way to the store; the state is terminal already."""
         self.result = result
         state = result.status
-        event = self._noted(
+        event = self.log.note(
             f"run.{state}",
             None,
             {
@@ -731,6 +698,7 @@ class Run:
                 "error": None if result.error is None else result.error.to_dict()["error"],
             },
         )
+        self.log.closed = True
         if self._recorder is not None:
             run, epoch, at = self.id, self.epoch, self._parts.sources.wall()
             self._recorder.put(lambda: FinishRun(run, epoch, str(state), result.to_stored(), at))
@@ -741,7 +709,7 @@ class Run:
 
     def _tell_end(self, event: Event) -> None:
         """Tells whoever waits."""
-        self._tell(event)
+        self.log.tell(event)
         result, session = self.result, self.request.session_id
         if session is not None and result is not None and result.answer is not None:
             turn = Turn(self.id, self.created, str(result.status), self.request.input, result.answer, self.agent.name)
@@ -755,23 +723,13 @@ class Run:
         """Lets go of the run without ending it: another process goes on. False when it has ended."""
         if self.cell.terminal or self.left:
             return False
-        self.left = True
+        self.left = self.log.closed = True
         self.accepted.set()
         self.ended.set()
-        self._tell(None)
+        self.log.tell(None)
         if self.task is not None:
             self.task.cancel()
         return True
-
-    def watch(self) -> asyncio.Future[None]:
-        """A future that is done at the next event."""
-        watcher: asyncio.Future[None] = self._loop.create_future()
-        self._watchers[watcher] = None
-        return watcher
-
-    def unwatch(self, watcher: asyncio.Future[None]) -> None:
-        """Takes a watcher back."""
-        self._watchers.pop(watcher, None)
 
 
 def body_hash(request: RunRequest) -> str:

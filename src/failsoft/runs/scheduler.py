@@ -16,7 +16,7 @@ import contextvars
 import logging
 import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from heapq import heappop, heappush
@@ -35,6 +35,7 @@ from failsoft.kernel.deadline import Deadline, heap_of
 from failsoft.kernel.scope import Scope, current
 from failsoft.runs.conditions import holds
 from failsoft.runs.crew import PATIENCE, Crew, Timer
+from failsoft.runs.event_log import Emit
 from failsoft.runs.gate import ApprovalNeeded
 from failsoft.runs.pace import Pace
 from failsoft.runs.plan import Plan, TaskSpec, resolve
@@ -63,9 +64,6 @@ _CUT: Final = frozenset({"deadline_exceeded", "task_timeout"})
 """The run's limits: that one fired says so only when the tool had had more than it usually needs."""
 _LEFT_OUT: Final = frozenset({"mode_fast", "condition_false"})
 """Reasons for which nothing is missing: nobody wanted it."""
-
-Emit = Callable[[str, str | None, Any], None]
-"""``emit(kind, task, data)``."""
 
 
 class Scheduler:
@@ -448,12 +446,20 @@ class Scheduler:
             self._heap.arm(task.timer)
 
     def _take_out(self, task: TaskState) -> None:
-        """It runs no more, as far as the plan goes."""
+        """It runs no more, as far as the plan goes; nothing of its running is kept."""
         self._live.pop(task, None)
+        task.child = None
         if task.timer is not None:
-            self._heap.disarm(task.timer)
+            self._disarm(task.timer)
+            task.timer = None
         if task.alarm is not None:
-            self._heap.disarm(task.alarm)
+            self._disarm(task.alarm)
+            task.alarm = None
+
+    def _disarm(self, alarm: Timer | TaskAlarm) -> None:
+        """Takes it out of the heap, which may keep it for a while: nothing here is to stay for that long."""
+        self._heap.disarm(alarm)
+        alarm.forget()
 
     def _served(self, task: TaskState, outcome: Outcome[Any], now: float) -> None:
         provenance = outcome.provenance
@@ -711,9 +717,9 @@ class Scheduler:
 
     def _finish(self) -> None:
         for timer in self._timers:
-            self._heap.disarm(timer)
+            self._disarm(timer)
         if self._look is not None:
-            self._heap.disarm(self._look)
+            self._disarm(self._look)
         if not self.done.done():
             self.done.set_result(None)
 

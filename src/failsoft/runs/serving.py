@@ -141,6 +141,10 @@ class Fan:
         return Outcome([None if o is None else o.value for o in self.outcomes], provenance)
 
 
+def _nobody(_: TaskState) -> None:
+    """Is told of nothing."""
+
+
 class TaskAlarm(Alarm):
     """A task's deadline: cancels its child, and has ``fired(state)`` called to see to one that ignores it."""
 
@@ -152,13 +156,19 @@ class TaskAlarm(Alarm):
         self.when = when
         self.task = child
         self.fired = NOT_FIRED
-        self.state = state
+        self.state: TaskState | None = state
         self._tell = tell
 
     def fire(self, how: int) -> None:
         """See :class:`~failsoft.kernel.deadline.Alarm`."""
         super().fire(how)
-        self._tell(self.state)
+        if self.state is not None:
+            self._tell(self.state)
+
+    def forget(self) -> None:
+        """It was disarmed: the heap may keep it for a while, but not all that it knows."""
+        self.state = None
+        self._tell = _nobody
 
 
 Ended = Callable[[TaskState, "Outcome[Any] | None", "BaseException | None"], None]

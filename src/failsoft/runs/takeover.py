@@ -179,7 +179,7 @@ class Takeover:
     async def _write_end(self, run: Run, result: RunResult) -> None:
         """The end of a run that was told and could not be written then."""
         now = self._parts.sources.wall()
-        last = run.events[-1]
+        last = run.log.since(run.log.seq - 1)[0]
         at = now - (asyncio.get_running_loop().time() - last.at)
         event = StoredEvent(last.epoch, last.seq, last.kind, at, last.task, last.data)
         writes: list[Write] = [

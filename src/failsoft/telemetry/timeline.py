@@ -6,7 +6,7 @@ It costs a dictionary look-up and an append for an event, and is bounded in runs
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from failsoft.base.events import Event
 
@@ -46,7 +46,8 @@ class Timeline:
     __slots__ = ("_opened", "_runs")
 
     def __init__(self) -> None:
-        self._runs: OrderedDict[str, deque[Span]] = OrderedDict()
+        self._runs: OrderedDict[str, deque[tuple[Any, ...]]] = OrderedDict()
+        """Spans as plain tuples, at which the collector of garbage looks but once: it may be a million."""
         self._opened: dict[str, str] = {}
         """Why the breaker of a downstream opened last."""
 
@@ -73,21 +74,21 @@ class Timeline:
 
     def spans(self, run: str) -> list[Span]:
         """What is known of a run's calls, in the order in which they ended."""
-        return list(self._runs.get(run, ()))
+        return [Span(*one) for one in self._runs.get(run, ())]
 
-    def _span(self, event: Event, downstream: str) -> Span | None:
+    def _span(self, event: Event, downstream: str) -> tuple[Any, ...] | None:
         at, data, task = event.at, event.data, event.task
         match event.kind:
             case "attempt.finished":
                 code = CUT if data.counts == "neutral" or data.code == "cancelled" else data.code
-                return Span("attempt", task, downstream, at - data.seconds, at, code)
+                return ("attempt", task, downstream, at - data.seconds, at, code)
             case "call.waited":
-                return Span("queue", task, downstream, at - data, at)
+                return ("queue", task, downstream, at - data, at)
             case "call.retrying":
-                return Span("backoff", task, downstream, at, at + data[1])
+                return ("backoff", task, downstream, at, at + data[1])
             case "call.rejected":
                 opened = self._opened.get(downstream, "") if data.code == "breaker_open" else data.message
-                return Span("refused", task, downstream, at, at, data.code, opened)
+                return ("refused", task, downstream, at, at, data.code, opened)
         return None
 
     def __len__(self) -> int:
