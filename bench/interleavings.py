@@ -780,7 +780,10 @@ class Interleavings:
         self.worst: list[str] = []
         self.calls = 0
 
-    def run(self, n: int, progress: Callable[[int], None] = lambda _: None) -> None:
+    def run(
+        self, n: int, progress: Callable[[int], None] = lambda _: None, *, until: Callable[[], bool] = lambda: False
+    ) -> None:
+        """All `n` of them, or as many as it takes `until` something was seen."""
         warnings.simplefilter("error")
         unraisable, sys.unraisablehook = sys.unraisablehook, self._unraisable
         try:
@@ -789,6 +792,8 @@ class Interleavings:
                 if index % 256 == 255:
                     gc.collect()
                     progress(index + 1)
+                if until():
+                    break
         finally:
             sys.unraisablehook = unraisable
 

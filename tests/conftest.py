@@ -11,6 +11,7 @@
 
 import asyncio
 import functools
+import gc
 import importlib
 import inspect
 import ipaddress
@@ -272,8 +273,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item.get_closest_marker("deep") is None]
 
 
+def pytest_collection_finish() -> None:
+    """What is loaded by now stays: no collection need look at it again, and tests ask for whole ones."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Put the guards up for the whole session."""
+    gc.set_threshold(5_000, 10, 10)  # collecting tests makes millions of objects, all of which stay
     refusals, audit = Refusals(), Audit()
     for guard in (refusals, audit, Forgotten(refusals), Network(refusals, audit), Blocking(refusals, audit)):
         config.pluginmanager.register(guard)

@@ -2,6 +2,7 @@
 
 import csv
 import datetime as dt
+import functools
 import io
 import os
 import random
@@ -38,10 +39,19 @@ def as_text(rows, header=HEADER, *, end: str = "\n", **dialect) -> str:
     return out.getvalue()
 
 
+@functools.cache
+def a_database() -> Any:
+    """One for all files that are read once: opening one takes as long as reading the file."""
+    return duckdb.connect(config={"threads": 1})
+
+
 def loaded(path: Path, **options) -> tuple[TableProfile, list[Any]]:
-    with duckdb.connect() as connection:
-        profile = data.load(path, database=connection, **options)
-        return profile, connection.execute(f'SELECT * FROM "{profile.table}"').fetchall()
+    connection = a_database()
+    profile = data.load(path, database=connection, **options)
+    rows = connection.execute(f'SELECT * FROM "{profile.table}"').fetchall()
+    connection.execute(f'DROP TABLE "{profile.table}"')
+    assert connection.execute("SHOW ALL TABLES").fetchall() == []
+    return profile, rows
 
 
 def column_of(tmp_path: Path, values: list[str], name: str = "x") -> Any:
