@@ -1,8 +1,10 @@
 """Every command of these tests has its own cache and no settings from outside."""
 
+import functools
 import os
 
 import pytest
+import typer.main
 
 SALES = """day,region,product,revenue
 2024-04-03,north,lamp,100
@@ -20,6 +22,14 @@ SALES = """day,region,product,revenue
 def cache(tmp_path_factory):
     """One cache for the session: what is loaded once stays loaded."""
     return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def made_once():
+    """The commands and their options: a process makes them once, and so do these tests, for all that they run."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(typer.main, "get_command", functools.cache(typer.main.get_command))
+        yield
 
 
 @pytest.fixture(autouse=True)
