@@ -85,7 +85,7 @@ class CallRecord:
 
     def reason(self) -> str:
         """The split of the time for ``X-LLM-Reason``: ``queue=0.010,first_token=0.420,decode=1.100,fallback=0.000``."""
-        lost = sum(one.seconds for one in self.tried)
+        lost = sum([one.seconds for one in self.tried]) if self.tried else 0.0
         return (
             f"queue={self.queue:.3f},first_token={self.first or 0.0:.3f},"
             f"decode={self.decode or 0.0:.3f},fallback={lost:.3f}"

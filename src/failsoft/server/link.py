@@ -129,7 +129,11 @@ class Link:
         cycle.waiting_for_100_continue = False
         if cycle.disconnected:
             return
-        usual = b"".join([b"%b: %b\r\n" % one for one in cycle.default_headers])
+        protocol = self._protocol
+        if protocol.usual_of is not cycle.default_headers:  # a new list every second, for the date
+            protocol.usual_of = cycle.default_headers
+            protocol.usual = b"".join([b"%b: %b\r\n" % one for one in cycle.default_headers])
+        usual = protocol.usual
         if not cycle.keep_alive:
             usual += b"connection: close\r\n"
         cycle.transport.write(b"%b%b%b\r\n%b" % (STATUS_LINE[status], usual, head, body))
@@ -151,6 +155,10 @@ class _Linked(_Base):
     gone: Callable[[], None] | None = None
 
     active: RequestResponseCycle | None = None
+
+    usual_of: list[tuple[bytes, bytes]] | None = None
+    usual = b""
+    """The header lines that all responses have, made of ``usual_of``."""
 
     def on_message_begin(self) -> None:
         super().on_message_begin()

@@ -107,8 +107,11 @@ class _BoundedProtocol(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._in_head:
-            super().on_header(name, value)
+        if self._in_head:  # as in the base class, which a call for each header would reach at twice the cost
+            name = name.lower()
+            if name == b"expect" and value.lower() == b"100-continue":
+                self.expect_100_continue = True
+            self.headers.append((name, value))
             return
         self._trailer_bytes += len(name) + len(value) + 4  # a trailer is no header, and nothing here wants it
         if self._trailer_bytes > self.max_headers:

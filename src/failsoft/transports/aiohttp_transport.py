@@ -131,13 +131,16 @@ class _Response:
 
     async def read(self, limit: int) -> bytes:
         """See :class:`~failsoft.base.transport.HttpResponse`."""
+        content = self._content
+        if content.is_eof() and content.total_bytes <= limit and content.exception() is None:
+            return content.read_nowait()  # all of it came with the head
         parts: list[bytes] = []
         size = 0
         while piece := await self._next():
             size += len(piece)
             if size > limit:
                 raise MalformedResult(f"the body has more than {limit} bytes")
-            if not parts and self._content.at_eof():
+            if not parts and content.at_eof():
                 return piece
             parts.append(piece)
         return b"".join(parts)
