@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import json
 import signal
 import sys
@@ -15,7 +14,7 @@ from failsoft.cli.main import INTERRUPTED, OK
 if TYPE_CHECKING:
     from failsoft.server.listening import Listening
 
-__all__ = ["keep_what_is_loaded", "say_address", "until_stopped"]
+__all__ = ["say_address", "until_stopped"]
 
 
 def say_address(address: str, *, as_json: bool) -> None:
@@ -23,15 +22,6 @@ def say_address(address: str, *, as_json: bool) -> None:
     with contextlib.suppress(OSError):  # who cannot be told is served all the same
         sys.stdout.write(json.dumps({"address": address}) + "\n" if as_json else f"listening on {address}\n")
         sys.stdout.flush()
-
-
-def keep_what_is_loaded() -> None:
-    """What start-up has made stays and is looked at no more, so that looking often costs little. What calls that failed
-    or were cancelled leave is found when it is looked at again: rarely, that was tens of megabytes.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(5_000, 4, 4)
 
 
 async def until_stopped(server: Listening) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from failsoft.base.errors import BadInput
-from failsoft.cli.foreground import keep_what_is_loaded, say_address, until_stopped
+from failsoft.cli.foreground import say_address, until_stopped
 from failsoft.config import Settings, load_settings
 
 __all__ = ["run_alone", "wanted_alone"]
@@ -44,8 +44,9 @@ def run_alone(settings: Settings, *, as_json: bool) -> int:
 
 
 async def _serve(settings: Settings, sock: Any, *, as_json: bool) -> int:
+    from failsoft.server.collector import collect_rarely
     from failsoft.server.gateway_only import gateway_server
 
-    keep_what_is_loaded()
+    collect_rarely()
     async with gateway_server(settings, sock, on_listening=partial(say_address, as_json=as_json)) as server:
         return await until_stopped(server)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from failsoft.base.redaction import RedactingFilter, Redactor
-from failsoft.cli.foreground import keep_what_is_loaded, say_address, until_stopped
+from failsoft.cli.foreground import say_address, until_stopped
 from failsoft.cli.loading import Loaded, load_agents
 from failsoft.cli.show import Screen
 from failsoft.config import Settings, load_settings, settings_file
@@ -98,9 +98,10 @@ async def _serve(
     as_json: bool,
     config: Path | None,
 ) -> int:
+    from failsoft.server.collector import collect_rarely
     from failsoft.server.serving import HttpServer
 
-    keep_what_is_loaded()
+    collect_rarely()
     async with prepared.app(faults) as app:
         server = HttpServer(app, sock, on_listening=partial(say_address, as_json=as_json))
         loop = asyncio.get_running_loop()

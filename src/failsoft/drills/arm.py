@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import json
 import os
 import sys
@@ -30,6 +29,7 @@ from failsoft.drills.requests import Reply, Request, RequestMaker, System, judge
 from failsoft.drills.samples import Measured, Moment, Sample, quantile
 from failsoft.drills.scenario import ArmName, LoadSpec, Scenario, load_scenario
 from failsoft.drills.served import ServedPlatform
+from failsoft.server.collector import collect_rarely
 from failsoft.server.listening import loop_factory
 from failsoft.testing.clock import VirtualTimeLoop
 from failsoft.testing.clock import run as run_in_virtual_time
@@ -258,8 +258,7 @@ def main(arguments: list[str] | None = None) -> None:
         sys.stderr.write(f"{share:.3f}\n")
         sys.stderr.flush()
 
-    gc.collect()
-    gc.freeze()  # what is loaded by now stays: no collection need look at it again
+    collect_rarely()
     if given.virtual and scenario.kind == "process":
         parser.error("a real process cannot be stopped in simulated time: leave out --virtual")
     if given.virtual:

@@ -63,8 +63,7 @@ async def climb(rungs: Sequence[Rung], *, requested: str | None = None) -> Outco
         try:
             value = await _serve(rung, reserve, fallback=index > 0)
         except Exception as error:  # noqa: BLE001 - whatever a rung raises, the next one is tried
-            failure: FailsoftError = as_error(error)
-            tried.append(RungTried(rung.name, failure.code, failure.message, loop.time() - began))
+            tried.append(_tried(rung.name, error, loop.time() - began))
             continue
         return _outcome(value, rung, asked, tried, current.get().deadline - loop.time())
     return Outcome(
@@ -79,6 +78,12 @@ async def climb(rungs: Sequence[Rung], *, requested: str | None = None) -> Outco
             tried=tuple(tried),
         ),
     )
+
+
+def _tried(name: str, error: Exception, seconds: float) -> RungTried:
+    """What is kept of an error; not the error, whose traceback holds the frame that keeps it."""
+    failure: FailsoftError = as_error(error)
+    return RungTried(name, failure.code, failure.message, seconds)
 
 
 async def _serve(rung: Rung, reserve: float, *, fallback: bool) -> Any:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
-from failsoft.base.errors import FailsoftError
 from failsoft.kernel.classify import as_error
 from failsoft.kernel.deadline import deadline_scope, remaining
 from failsoft.models.hygiene import repeated_tail
@@ -74,8 +73,7 @@ class Judge:
             async with deadline_scope(at=at, limit="task"):
                 return await self._by_model(self.model, question, answer, facts)
         except Exception as error:  # noqa: BLE001 - whatever a judge's model raises, rules judge
-            failure: FailsoftError = as_error(error)
-            return by_rules(answer, facts)._replace(failed=failure.code)
+            return by_rules(answer, facts)._replace(failed=as_error(error).code)
 
     async def _by_model(self, model: LoopModel, question: str, answer: str, facts: Sequence[str]) -> Judgement:
         third = self.characters // 3

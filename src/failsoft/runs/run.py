@@ -244,7 +244,7 @@ class Run:
             if self.scheduler is not None:
                 self.scheduler.cancel()
             if self.result is not None:  # all there is to know; what made it is four kilobytes for each task
-                self.scheduler = None
+                self.scheduler = self.gate = None
             self.leave_lane()
 
     async def _accept(self) -> None:

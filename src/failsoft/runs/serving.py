@@ -248,11 +248,10 @@ async def _direct(ladder: Direct, deadline: float) -> Outcome[Any]:
         failure = as_error(error)
         if failure.type == "waiting":  # it has not failed: somebody has to be asked first
             raise
-        now = loop.time()
-        tried = (RungTried(requested, failure.code, failure.message, now - began),)
-        return Outcome(
-            None, Provenance(requested, None, "skipped", failure.code, None, deadline - now, 1, False, tried)
-        )
+        code, message, now = failure.code, failure.message, loop.time()
+        del failure  # its traceback holds this frame
+        tried = (RungTried(requested, code, message, now - began),)
+        return Outcome(None, Provenance(requested, None, "skipped", code, None, deadline - now, 1, False, tried))
     if type(value) is Outcome:
 
         async def known() -> Any:

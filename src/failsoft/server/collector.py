@@ -1,0 +1,65 @@
+"""CPython's garbage collector, so that it does not stop a server for long.
+
+A full collection looks at every object there is: with some thousand ended runs kept that is a tenth of a second, in
+which nobody is served, again and again. Nearly all that dies here is freed without it (what failed keeps no cycle), so
+what has survived two collections is frozen, and looked at no more. What is frozen is freed as ever when nobody refers
+to it; cycles among it are found when all is looked at again, once in a while.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+__all__ = ["Collector", "collect_rarely"]
+
+_EVERY: Final = 600.0
+"""Seconds after which all is looked at again."""
+_GROWN: Final = 100_000
+"""Objects by which what is frozen may grow, or by half, before all is looked at again."""
+_THRESHOLD: Final = (2_000, 5, 2)
+"""Allocations until a first collection, and how many of each kind until one of the next; Python 3.11 has 700, 10, 10.
+A second one looks at some ten thousand objects, which takes a few milliseconds.
+"""
+
+
+class Collector:
+    """A callback for ``gc.callbacks``."""
+
+    def __init__(self, *, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._due = now() + _EVERY
+        self._base = gc.get_freeze_count()
+        self._all = False
+        self.full = 0
+        """How often all was looked at."""
+
+    def __call__(self, phase: str, info: dict[str, Any]) -> None:
+        """Before and after a collection."""
+        generation = info["generation"]
+        if phase == "start" or generation == 0:
+            return
+        if generation == 2:
+            gc.freeze()
+            self.full += 1
+            self._all, self._base, self._due = False, gc.get_freeze_count(), self._now() + _EVERY
+        elif not self._all:
+            grown = gc.get_freeze_count() - self._base
+            self._all = grown > max(_GROWN, self._base // 2) or self._now() >= self._due
+            if self._all:
+                gc.unfreeze()  # a full collection comes soon: freezing would put it off
+            else:
+                gc.freeze()
+
+    def __repr__(self) -> str:
+        return f"<Collector full={self.full}>"
+
+
+def collect_rarely() -> None:
+    """From now on, in this process; what start-up has made is frozen."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_THRESHOLD)
+    gc.callbacks.append(Collector())

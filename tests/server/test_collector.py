@@ -1,0 +1,96 @@
+"""The collector of a server: what survives two collections is looked at no more, until there is too much of it."""
+
+import subprocess
+import sys
+
+import pytest
+
+from failsoft.server import collector
+from failsoft.server.collector import Collector
+
+
+class Gc:
+    """What the collector asks of CPython's."""
+
+    def __init__(self):
+        self.frozen, self.calls = 1000, []
+
+    def get_freeze_count(self):
+        return self.frozen
+
+    def freeze(self):
+        self.calls.append("freeze")
+
+    def unfreeze(self):
+        self.calls.append("unfreeze")
+
+
+class Time:
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def world(monkeypatch):
+    fake, time = Gc(), Time()
+    monkeypatch.setattr(collector, "gc", fake)
+    one = Collector(now=time)
+
+    def collection(generation):
+        fake.calls.clear()
+        one("start", {"generation": generation})
+        assert not fake.calls
+        one("stop", {"generation": generation})
+        return list(fake.calls)
+
+    return fake, time, collection
+
+
+def test_what_survives_a_second_collection_is_frozen(world):
+    _, _, collection = world
+    assert [collection(generation) for generation in (0, 1, 2)] == [[], ["freeze"], ["freeze"]]
+
+
+def test_all_is_looked_at_again_after_ten_minutes(world):
+    _, time, collection = world
+    time.now = 599.0
+    assert collection(1) == ["freeze"]
+    time.now = 600.0
+    assert [collection(1) for _ in range(3)] == [["unfreeze"], [], []]  # freezing would put the full one off
+    assert [collection(generation) for generation in (2, 1)] == [["freeze"], ["freeze"]]
+    time.now = 1200.0
+    assert collection(1) == ["unfreeze"]
+
+
+def test_all_is_looked_at_again_when_there_is_much_more_of_it(world):
+    fake, _, collection = world
+    fake.frozen = 101_000
+    assert collection(1) == ["freeze"]
+    fake.frozen = 1_000_000
+    assert [collection(generation) for generation in (1, 2, 1)] == [["unfreeze"], ["freeze"], ["freeze"]]
+    fake.frozen = 1_500_000  # half more
+    assert collection(1) == ["freeze"]
+    fake.frozen += 1
+    assert collection(1) == ["unfreeze"]
+
+
+def test_cycles_that_were_frozen_are_found_in_the_end():
+    code = """
+import gc
+from failsoft.server.collector import collect_rarely
+collect_rarely()
+class Node: pass
+kept = []
+for n in range(500_000):
+    node = Node(); node.me = node
+    kept.append(node)
+    if len(kept) > 50_000: kept.clear()
+print(gc.callbacks[-1].full > 0, len(gc.get_objects()) + gc.get_freeze_count())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    looked, left = done.stdout.split()
+    assert looked == "True"
+    assert int(left) < 350_000  # of a million
