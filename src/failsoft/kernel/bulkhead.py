@@ -162,7 +162,7 @@ class Bulkhead:
         """
         if waiter.state != NEW:
             raise RuntimeError(f"bulkhead {self.name!r}: {waiter!r} was enqueued before")
-        queue = self._queue
+        queue, holds = self._queue, self._holds
         lane = queue.lane(waiter)
         deadline = waiter.deadline
         if deadline != math.inf:
@@ -178,14 +178,14 @@ class Bulkhead:
                 self.count_evicted += 1
                 self._reject(victim, self._evicted("made room for a more important call"))
         if not lane.waiting and lane.codel.first_above != math.inf:
-            lane.codel.calm(now, self._holds.interval)
+            lane.codel.calm(now, holds.interval)
         waiter.enqueued_at = now
         waiter.state = WAITING
         max_wait = self.policy.max_wait
         if waiter.leaves:
-            queue.add(waiter, math.inf)
+            queue.add(waiter, lane, math.inf)
         else:
-            queue.add(waiter, deadline if max_wait is None else min(deadline, now + max_wait))
+            queue.add(waiter, lane, deadline if max_wait is None else min(deadline, now + max_wait))
         if self.in_use < self.limit:
             self.grant(now)
 
@@ -284,11 +284,14 @@ class Bulkhead:
         granted = 0
         gate = self._gate
         queue = self._queue
+        lane: Lane | None
         try:
             while queue.waiting and self.in_use < self.limit:
-                lane, contested = queue.turn(self._fallback_in_use < self._fallback_most)
-                if lane is None:
-                    break
+                lane, contested = queue.usual, False
+                if lane.waiting != queue.waiting:  # others wait, too
+                    lane, contested = queue.turn(self._fallback_in_use < self._fallback_most)
+                    if lane is None:
+                        break
                 waiter = self._candidate(lane, now)
                 if waiter is None:
                     continue
@@ -323,14 +326,20 @@ class Bulkhead:
 
     def _candidate(self, lane: Lane, now: float) -> Waiter | None:
         """Whose turn it is in a lane; None when that one was rejected instead, or one was shed."""
-        holds = self._holds
+        holds, codel = self._holds, lane.codel
         known = holds.refresh(now)
-        oldest = lane.oldest
-        if lane.codel.observe(now, now - oldest.enqueued_at, holds.target, holds.interval) and lane.waiting > 1:
+        oldest = next(iter(lane.age))
+        wait = now - oldest.enqueued_at
+        if wait < holds.target and codel.first_above == math.inf:
+            pass  # neither overloaded nor on the way there
+        elif codel.observe(now, wait, holds.target, holds.interval) and lane.waiting > 1:
             self.count_shed += 1
             self._reject(oldest, self._evicted("shed under sustained overload"))
             return None
-        waiter = lane.next(self._held, self._tenant_most)
+        if len(lane.tenants) == 1 and not codel.overloaded:
+            waiter = oldest
+        else:
+            waiter = lane.next(self._held, self._tenant_most)
         max_wait = self.policy.max_wait
         if waiter.deadline <= now or (max_wait is not None and now - waiter.enqueued_at >= max_wait):
             self._reject_late(waiter, now)

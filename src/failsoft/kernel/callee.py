@@ -48,8 +48,12 @@ def deliver(answer: asyncio.Future[Any], value: Any, error: BaseException | None
 async def in_time(guard: Guard, ticket: Ticket, fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     """A callee's own task: begins with its first step, or not at all if the loop was blocked past the limit by then."""
     if guard.now() >= ticket.when:
-        raise AttemptTimeout(f"{guard.name}: the {ticket.limit} limit passed before it began", downstream=guard.name)
+        raise _too_late(guard, ticket)
     return await fn(*args)
+
+
+def _too_late(guard: Guard, ticket: Ticket) -> AttemptTimeout:
+    return AttemptTimeout(f"{guard.name}: the {ticket.limit} limit passed before it began", downstream=guard.name)
 
 
 async def _apart(
@@ -58,18 +62,17 @@ async def _apart(
     """A callee's own task that answers with its last step: its caller wakes a pass of the loop earlier than by
     callback.
     """
-    value: Any = None
-    error: BaseException | None = None
     try:
-        value = await in_time(guard, ticket, fn, args)
-    except BaseException as raised:  # noqa: BLE001 - it goes to the caller; what is not an error is raised again
-        error = raised
-    child = asyncio.current_task()
-    assert child is not None
-    guard.dismiss(child)
-    deliver(answer, value, error)
-    if error is not None and not isinstance(error, Exception):
-        raise error
+        if guard.now() >= ticket.when:
+            raise _too_late(guard, ticket)
+        value = await fn(*args)
+    except BaseException as error:
+        deliver(answer, None, error)
+        if not isinstance(error, Exception):
+            raise
+    else:
+        if not answer.done():
+            answer.set_result(value)
 
 
 async def detached(guard: Guard, ticket: Ticket, fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
@@ -80,17 +83,22 @@ async def detached(guard: Guard, ticket: Ticket, fn: Callable[..., Any], args: t
     guard.adopt(child)
     ticket.callee = child
     try:
-        return await answer
-    except CancelledError:
-        if not child.done():  # left behind: its permit goes back when it has ended
+        value = await answer
+    except BaseException as error:
+        if child.done():
+            guard.dismiss(child)
+        else:  # left behind: its permit goes back when it has ended
 
             def ended(task: asyncio.Task[Any]) -> None:
                 guard.dismiss(task)
                 guard.callee_ended(ticket)
 
             child.add_done_callback(ended)
-            child.cancel()
+            if isinstance(error, CancelledError):
+                child.cancel()
         raise
+    guard.dismiss(child)
+    return value
 
 
 async def threaded(guard: Guard, ticket: Ticket, fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:

@@ -109,6 +109,9 @@ class Guard:
         self._interceptor: Interceptor | None = None
         self._tickets: dict[Ticket, None] = {}
         self._children: set[asyncio.Task[Any]] = set()
+        self.adopt: Final = self._children.add
+        """Keeps a callee's task until it is dismissed, by whoever hears of its end."""
+        self.dismiss: Final = self._children.discard
         self._hedges = RetryBudget(reserve=1.0)
         self._explored = -math.inf
         self._hung_due = math.inf
@@ -403,6 +406,12 @@ class Guard:
         self.emit("call.rejected", error)
         return error
 
+    def waited(self, scope: Scope, now: float, since: float) -> None:
+        """Tells that a call has waited for a permit, with success or without."""
+        if self._bus.listeners:
+            told = ("call.waited", now, self.name, scope.run, scope.task, scope.tenant, 0, 0, now - since)
+            self._bus.emit(_new(Event, told))
+
     def lease(self) -> float:
         """How long a probe may take, in seconds, before it is taken for lost: as long as an attempt may."""
         return self.latency.current or self.policy.call_timeout or 0.0
@@ -436,14 +445,6 @@ class Guard:
         finally:
             if token is not None:
                 current.reset(token)
-
-    def adopt(self, child: asyncio.Task[Any]) -> None:
-        """Keeps a callee's task until :meth:`dismiss`, which whoever hears of its end calls."""
-        self._children.add(child)
-
-    def dismiss(self, child: asyncio.Task[Any]) -> None:
-        """A callee's task has ended."""
-        self._children.discard(child)
 
     def callee_ended(self, ticket: Ticket) -> None:
         """A callee that was left behind has really ended: its permit goes back."""

@@ -93,30 +93,6 @@ class Lane:
         self.grants = 0
         """Their sum."""
 
-    def append(self, waiter: Waiter) -> None:
-        """Adds a waiter at the end."""
-        self.age[waiter] = None
-        own = self.tenants.get(waiter.tenant)
-        if own is None:
-            own = self.spare
-            if own is None:
-                own = OrderedDict()
-            else:
-                self.spare = None
-            self.tenants[waiter.tenant] = own
-        own[waiter] = None
-        self.waiting += 1
-
-    def remove(self, waiter: Waiter) -> None:
-        """Takes a waiter out, wherever it stands."""
-        del self.age[waiter]
-        own = self.tenants[waiter.tenant]
-        del own[waiter]
-        if not own:
-            del self.tenants[waiter.tenant]
-            self.spare = own
-        self.waiting -= 1
-
     @property
     def oldest(self) -> Waiter:
         """The oldest waiter; there must be one."""
@@ -163,11 +139,13 @@ class Queue:
 
     __slots__ = (
         "credit", "expiry", "fallback_waiting", "lanes", "places", "queued", "reserved", "sequence", "share",
-        "tenant_places", "waiting",
+        "tenant_places", "usual", "waiting",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.lanes = tuple(Lane(rank // 2, bool(rank % 2)) for rank in range(6))
+        self.usual = self.lanes[NORMAL]
+        """The lane that most waiters are in; when all are, it is served next."""
         self.waiting = 0
         self.fallback_waiting = 0
         self.queued: dict[str, int] = {}
@@ -238,10 +216,20 @@ class Queue:
 
     # --- coming and going ------------------------------------------------------------------------------------------
 
-    def add(self, waiter: Waiter, expiry: float) -> None:
+    def add(self, waiter: Waiter, lane: Lane, expiry: float) -> None:
         """Puts a waiter at the end of its lane; ``expiry`` (absolute) is when it has to leave."""
         tenant = waiter.tenant
-        self.lanes[2 * waiter.priority + waiter.fallback].append(waiter)
+        lane.age[waiter] = None
+        own = lane.tenants.get(tenant)
+        if own is None:
+            own = lane.spare
+            if own is None:
+                own = OrderedDict()
+            else:
+                lane.spare = None
+            lane.tenants[tenant] = own
+        own[waiter] = None
+        lane.waiting += 1
         self.waiting += 1
         if tenant is not None:
             self.queued[tenant] = self.queued.get(tenant, 0) + 1
@@ -252,10 +240,17 @@ class Queue:
             heappush(self.expiry, (expiry, self.sequence, waiter))
 
     def remove(self, waiter: Waiter) -> None:
-        """Takes a waiter out, whose state says already that it no longer waits."""
-        self.lanes[2 * waiter.priority + waiter.fallback].remove(waiter)
-        self.waiting -= 1
+        """Takes a waiter out, wherever it stands, whose state says already that it no longer waits."""
+        lane = self.lanes[2 * waiter.priority + waiter.fallback]
         tenant = waiter.tenant
+        del lane.age[waiter]
+        own = lane.tenants[tenant]
+        del own[waiter]
+        if not own:
+            del lane.tenants[tenant]
+            lane.spare = own
+        lane.waiting -= 1
+        self.waiting -= 1
         if tenant is not None:
             queued = self.queued[tenant] - 1
             if queued:
@@ -264,7 +259,7 @@ class Queue:
                 del self.queued[tenant]
         if waiter.fallback:
             self.fallback_waiting -= 1
-        if len(self.expiry) > 2 * self.waiting + 64:
+        if self.expiry and len(self.expiry) > 2 * self.waiting + 64:
             self.expiry = [entry for entry in self.expiry if entry[2].state == WAITING]
             heapify(self.expiry)
 
@@ -295,9 +290,6 @@ class Queue:
         ``fallback`` tells whether traffic that fell back may have another permit.
         """
         lanes = self.lanes
-        lane = lanes[NORMAL]
-        if lane.waiting == self.waiting:  # nobody else waits
-            return (lane if self.waiting else None), False
         for lane in lanes:
             if lane.waiting and (fallback or not lane.fallback):
                 break
