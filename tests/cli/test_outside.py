@@ -58,7 +58,7 @@ def test_a_damaged_database_is_loaded_anew(sales, tmp_path, monkeypatch, capsys)
 
 def test_files_that_do_not_fit_leave_nothing_half_written(sales, tmp_path, capsys):
     out = tmp_path / "out"
-    asking = ["ask", "--json", "--data", str(sales), "--out", str(out), "revenue per region"]
+    asking = ["ask", "--json", "--budget", "60", "--data", str(sales), "--out", str(out), "revenue per region"]
     assert execute(asking) == 0
     whole = {path.name: path.stat().st_size for path in out.iterdir()}
     assert set(whole) == {"chart.png", "report.html", "report.md"}

@@ -28,9 +28,8 @@ def told(query: Query) -> str:
     return text + (" share" if query.share else "")
 
 
-def read(table: str, question: str) -> str:
-    """A question's intent in one line."""
-    intent = grammar(table).read(question)
+def in_a_line(intent: Intent) -> str:
+    """An intent in one line."""
     text = told(intent.query)
     if intent.compare_to:
         text += "  VS  " + told(intent.compare_to) + (" rank=change" if intent.rank == "change" else "")
@@ -982,13 +981,9 @@ QUESTIONS = [
 
 
 @pytest.mark.parametrize(("table", "question", "expected"), QUESTIONS)
-def test_question_is_read_as(table, question, expected):
-    assert read(table, question) == expected
-
-
-@pytest.mark.parametrize(("table", "question"), [case[:2] for case in QUESTIONS])
-def test_intent_survives_json_and_says_itself_back(table, question):
+def test_question_is_read_as_is_said_back_and_survives_json(table, question, expected):
     intent = grammar(table).read(question)
+    assert in_a_line(intent) == expected
     assert from_dict(Intent, json.loads(json.dumps(to_dict(intent)))) == intent
     assert intent.reading.endswith("." if intent.language == "en" else "。")
     assert intent.compare_to is None or (intent.compare_to.order, intent.compare_to.limit) == ("natural", None)
