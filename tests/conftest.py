@@ -263,14 +263,28 @@ class Blocking:
             pytest.fail("may_block needs a reason", pytrace=False)
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves tests marked ``deep`` to the deep suite."""
-    if DEEP:
-        return
-    left = [item for item in items if item.get_closest_marker("deep") is not None]
-    if left:
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Lets each worker begin somewhere else: what one has compiled when nothing was yet, the others find done."""
+    report = yield
+    worker = getattr(collector.config, "workerinput", None)
+    if worker is not None and isinstance(collector, pytest.Directory):
+        found, share = report.result or [], int(worker["workerid"][2:]) / worker["workercount"]
+        first = int(len(found) * share)
+        report.result = found[first:] + found[:first]
+    return report
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None, None, None]:
+    """Gives all workers one order, before it is shuffled, and leaves tests marked ``deep`` to the deep suite."""
+    items.sort(key=lambda item: item.location[0])
+    if not DEEP and (left := [item for item in items if item.get_closest_marker("deep") is not None]):
         config.hook.pytest_deselected(items=left)
         items[:] = [item for item in items if item.get_closest_marker("deep") is None]
+    return (yield)
 
 
 def pytest_collection_finish() -> None:
