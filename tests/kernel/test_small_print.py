@@ -12,19 +12,22 @@ from failsoft.base.errors import (
     BreakerOpen,
     CallTimeout,
     ConfigError,
+    DeadlineExceeded,
     FirstItemTimeout,
     InternalError,
+    ToolFailed,
 )
 from failsoft.base.events import EventBus
 from failsoft.kernel import threads
 from failsoft.kernel.adaptive import AdaptiveLimitPolicy
-from failsoft.kernel.breaker import Breaker, BreakerPolicy
+from failsoft.kernel.breaker import Breaker, BreakerPolicy, breaker_preset
 from failsoft.kernel.bulkhead import BulkheadPolicy
-from failsoft.kernel.cache import Cache, CachePolicy
+from failsoft.kernel.cache import Cache, CachePolicy, rough_size
 from failsoft.kernel.codel import HoldTimes
+from failsoft.kernel.deadline import Deadline, deadline_scope
 from failsoft.kernel.guard import Kernel, guard
 from failsoft.kernel.latency import LatencyHistogram
-from failsoft.kernel.policy import Policy
+from failsoft.kernel.policy import HedgePolicy, Policy
 from failsoft.kernel.retry import RetryPolicy, parse_retry_after
 from failsoft.kernel.timeout import TYPICAL_SAMPLES, AdaptiveTimeout, AdaptiveTimeoutPolicy
 from failsoft.testing.clock import virtual_loop
@@ -388,3 +391,111 @@ def test_calls_that_were_cut_say_nothing_of_the_usual_time():
     times.record(1.0, 0.0)
     times.refresh(1.0)
     assert times.typical == 0.0
+
+
+def test_presets_of_breakers_have_their_figures():
+    def figures(name):
+        found = breaker_preset(name)
+        return (
+            found.window, found.minimum, found.failure_ratio, found.slow_threshold, found.slow_ratio,
+            found.consecutive_timeouts, found.consecutive_failures, found.open_for, found.open_max, found.probes,
+            found.close_after, found.ramp,
+        )  # fmt: skip
+
+    assert figures("strict") == (10.0, 10, 0.3, 2.0, 0.5, 3, 5, 5.0, 30.0, 3, 3, 5.0)
+    assert figures("patient") == (60.0, 20, 0.6, 10.0, 0.8, 5, 10, 15.0, 60.0, 1, 2, 10.0)
+
+
+async def test_a_kernel_closes_what_its_guards_keep():
+    class Pool:
+        closed = 0
+
+        async def aclose(self):
+            self.closed += 1
+
+    kernel, pool = Kernel(), Pool()
+    kernel.guard("d", PLAIN).keep("pool", lambda: pool)
+    await kernel.aclose()
+    assert pool.closed == 1
+
+
+async def test_a_streams_first_limit_is_the_nearer_one():
+    await asyncio.sleep(100.0)
+    one = guard("d", replace(PLAIN, call_timeout=10.0))
+    began = asyncio.get_running_loop().time()
+    with pytest.raises(DeadlineExceeded):
+        async with deadline_scope(5.0), one.stream(lambda: Source([]), first_item=None) as items:
+            await hang()
+            async for _ in items:
+                pass
+    assert asyncio.get_running_loop().time() == began + 5.0
+
+
+def test_a_mappings_size_has_its_keys():
+    assert rough_size({"x" * 10_000: 1}) > 10_000
+
+
+def test_what_was_served_stale_is_counted():
+    cache = Cache(CachePolicy(), rng=random.Random(1))
+    cache.put("k", 1, 0.0)
+    for _ in range(2):
+        assert cache.stale("k", 100.0) is not None
+    assert cache.statistics().stale_hits == 2
+
+
+def test_a_deadline_has_expired_when_nothing_is_left_of_it():
+    one = Deadline(10.0)
+    assert [one.expired(now) for now in (9.5, 10.0, 10.5)] == [False, True, True]
+
+
+async def test_a_call_is_not_given_the_time_that_was_lost_before_it():
+    one = guard("d", replace(PLAIN, breaker=BreakerPolicy(slow_threshold=0.5, slow_ratio=0.5, minimum=1)))
+    await one.call(asyncio.sleep, 0.0)
+    one.heap.lost += 50.0  # a stall, before the call
+    await one.call(asyncio.sleep, 1.0)
+    assert one.breaker.statistics(0.0).slow == 1 or one.breaker.state == "open"
+
+
+async def test_a_call_is_not_charged_with_the_time_that_was_lost_in_it():
+    one = guard("d", replace(PLAIN, breaker=BreakerPolicy(slow_threshold=0.5, slow_ratio=0.5, minimum=1)))
+    await one.call(asyncio.sleep, 0.0)
+
+    async def stalled():
+        await asyncio.sleep(1.0)
+        one.heap.lost += 0.9
+
+    await one.call(stalled)
+    assert one.breaker.state == "closed"
+
+
+async def test_a_callees_own_cancellation_is_the_cause_of_its_failure():
+    one = guard("d", replace(PLAIN, attempt_timeout=5.0, detachable=True))
+
+    async def gives_up():
+        raise asyncio.CancelledError("mine")
+
+    with pytest.raises(ToolFailed) as caught:
+        await one.call(gives_up)
+    assert isinstance(caught.value.__cause__, asyncio.CancelledError)
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.1, 2.0])
+def test_a_hedges_share_is_at_most_all(share):
+    with pytest.raises(ValueError, match="share"):
+        HedgePolicy(share=share)
+
+
+async def test_a_call_that_comes_waits_for_nothing_only_when_nobody_does():
+    one = guard("d", replace(PLAIN, bulkhead=BulkheadPolicy(permits=2, queue=4)))
+    for _ in range(4):
+        await one.call(asyncio.sleep, 1.0)
+    now = asyncio.get_running_loop().time
+    assert one.bulkhead.predicted_wait(now()) == 0.0
+    running = [asyncio.create_task(one.call(asyncio.sleep, 1.0)) for _ in range(2)]
+    await asyncio.sleep(0.1)
+    assert one.bulkhead.predicted_wait(now()) == pytest.approx(0.5)  # all are taken, though nobody waits
+    await asyncio.gather(*running)
+
+
+def test_the_finest_precision_and_the_coarsest_are_accepted():
+    assert AdaptiveLimitPolicy(precision=1.0).precision == 1.0

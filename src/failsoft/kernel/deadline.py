@@ -105,11 +105,11 @@ class DeadlineHeap:
 
     def arm(self, alarm: Alarm) -> None:
         """Adds an alarm. An alarm in the past fires at the loop's next pass; one that is never due is not kept."""
+        alarm.lost = self.lost
         when = alarm.when
         if when == math.inf:
             alarm.task = None
             return
-        alarm.lost = self.lost
         self._seq = seq = self._seq + 1
         heappush(self._heap, (when, seq, alarm))
         if when < self._armed_at:
