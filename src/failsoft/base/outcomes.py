@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 __all__ = ["Kind", "Outcome", "Priority", "Provenance", "RungTried"]
 
@@ -35,8 +35,7 @@ class RungTried:
     seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Provenance:
+class Provenance(NamedTuple):
     """Where a result came from.
 
     ``requested`` and ``served`` name the rung (usually a downstream or alternate) that was asked for and that answered;

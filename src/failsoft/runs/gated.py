@@ -52,7 +52,7 @@ class GatedRunner:
             return ladder
         if isinstance(ladder, Direct):
             serve = self._guarded(partial(ladder.serve, *ladder.args), spec, arguments, frame)
-            return ladder._replace(serve=serve, args=())
+            return Direct(ladder.requested, serve, (), ladder.repeatable)
         rungs = [self._rung(rung, one, arguments, frame) for rung, one in zip(ladder.rungs, specs, strict=True)]
         for index, one in enumerate(specs[1:], 1):
             if one.asks(arguments):  # the person was asked about the first choice

@@ -27,6 +27,7 @@ __all__ = [
     "Plan",
     "PlanLimits",
     "Reference",
+    "Step",
     "TaskSpec",
     "ancestors",
     "check_plan",
@@ -108,6 +109,32 @@ class TaskSpec(BaseModel):
         return self.title or self.id
 
 
+class Step:
+    """A task as who runs it reads it, many times: plain attributes, which cost a tenth of a model's."""
+
+    __slots__ = (
+        "arguments", "essential", "id", "key", "kind", "label", "map", "needs", "rank", "retries", "spec", "timeout",
+        "tool", "when",
+    )  # fmt: skip
+
+    def __init__(self, spec: TaskSpec) -> None:
+        self.spec = spec
+        self.id = spec.id
+        self.tool = spec.tool
+        self.kind = spec.kind
+        self.key = f"{spec.kind}:{spec.tool}"
+        """What the history knows it by."""
+        self.arguments = spec.arguments
+        self.needs = spec.needs
+        self.label = spec.label
+        self.essential = spec.essential
+        self.rank = spec.rank
+        self.timeout = spec.timeout
+        self.when = spec.when
+        self.map = spec.map
+        self.retries = spec.retries
+
+
 class Plan(BaseModel):
     """Tasks and what the planner made of the question.
 
@@ -136,6 +163,14 @@ class Plan(BaseModel):
         known: Shape | None = self.__dict__.get("_shape")
         if known is None or known.tasks is not self.tasks:
             known = self.__dict__["_shape"] = Shape(self.tasks)
+        return known
+
+    @property
+    def steps(self) -> list[Step]:
+        """The tasks as they are run; made once, so not to be changed."""
+        known: list[Step] | None = self.__dict__.get("_steps")
+        if known is None:
+            known = self.__dict__["_steps"] = [Step(task) for task in self.tasks]
         return known
 
     @property

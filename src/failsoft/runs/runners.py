@@ -65,13 +65,22 @@ class Ladder(NamedTuple):
     repeatable: bool = False
 
 
-class Direct(NamedTuple):
+class Direct:
     """A ladder of one awaited rung, ``serve(*args)``: what most tasks have, at a fraction of the cost."""
 
-    requested: str
-    serve: Callable[..., Awaitable[Any]]
-    args: tuple[Any, ...] = ()
-    repeatable: bool = False
+    __slots__ = ("args", "repeatable", "requested", "serve")
+
+    def __init__(
+        self,
+        requested: str,
+        serve: Callable[..., Awaitable[Any]],
+        args: tuple[Any, ...] = (),
+        repeatable: bool = False,
+    ) -> None:
+        self.requested = requested
+        self.serve = serve
+        self.args = args
+        self.repeatable = repeatable
 
 
 class TaskRunner(Protocol):

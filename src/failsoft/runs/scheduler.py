@@ -17,7 +17,6 @@ import logging
 import math
 import random
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from heapq import heappop, heappush
 from typing import Any, Final
@@ -38,7 +37,7 @@ from failsoft.runs.crew import PATIENCE, Crew, Timer
 from failsoft.runs.event_log import Emit
 from failsoft.runs.gate import ApprovalNeeded
 from failsoft.runs.pace import Pace
-from failsoft.runs.plan import Plan, TaskSpec, resolve
+from failsoft.runs.plan import Plan, Step, TaskSpec, resolve
 from failsoft.runs.progress import History, Progress
 from failsoft.runs.references import ITEM, reference_of, resolve_one
 from failsoft.runs.result import TaskResult, TaskStatus
@@ -121,7 +120,7 @@ class Scheduler:
         self._rng = rng if rng is not None else random.SystemRandom()
         self._loop = asyncio.get_running_loop()
         self._heap = heap_of(self._loop)
-        self._tasks = {spec.id: TaskState(spec, i) for i, spec in enumerate(plan.tasks)}
+        self._tasks = {step.id: TaskState(step, i) for i, step in enumerate(plan.steps)}
         self._ready: list[tuple[int, int, float, int, int, TaskState]] = []
         self._held: dict[str, list[TaskState]] = {}
         self._live: dict[TaskState, None] = {}
@@ -145,17 +144,17 @@ class Scheduler:
         shape = self.plan.shape
         usual: dict[str, float | None] = {}
         known = False
-        for task, key, needs, dependants in zip(states, shape.keys, shape.needs, shape.dependants, strict=True):
+        for task, needs, dependants in zip(states, shape.needs, shape.dependants, strict=True):
             task.waiting_for = len(needs)
-            task.key = key
             if dependants:
                 task.dependants = [states[j] for j in dependants]
+            key = task.step.key
             if key not in usual:
-                usual[key] = self._history.usual_of(key, task.spec.kind)
+                usual[key] = self._history.usual_of(key, task.step.kind)
                 known = known or usual[key] is not None
             task.usual = usual[key]
         if known:
-            essential = [task.spec.essential for task in states]
+            essential = [task.step.essential for task in states]
             for task, tail in zip(states, tails(shape, [task.usual for task in states], essential), strict=True):
                 task.tail = tail
 
@@ -191,11 +190,11 @@ class Scheduler:
         """A task has its outcome; its dependants are looked at by the pump."""
         task.outcome = outcome
         self._open -= 1
-        self.progress.ended(task.spec.id)
+        self.progress.ended(task.step.id)
         if outcome.provenance.served is None:
-            self._nothing.add(task.spec.id)
+            self._nothing.add(task.step.id)
         else:
-            self._values[task.spec.id] = outcome.value
+            self._values[task.step.id] = outcome.value
         if task.dependants:
             self._settled.append(task)
 
@@ -205,9 +204,9 @@ class Scheduler:
 
     def _push(self, task: TaskState) -> None:
         """Into the ready set: by priority, essential ones first, then by slack (least on the longest way)."""
-        spec = task.spec
+        step = task.step
         first = task.parent or task
-        heappush(self._ready, (spec.rank, not spec.essential, -task.tail, first.index, task.index, task))
+        heappush(self._ready, (step.rank, not step.essential, -task.tail, first.index, task.index, task))
 
     def _pump(self) -> None:
         """Starts ready tasks while there is room, and settles what has ended; never called within itself."""
@@ -236,7 +235,7 @@ class Scheduler:
 
     def _begin(self, task: TaskState) -> None:
         now = self._loop.time()
-        spec = task.spec
+        step = task.step
         if now >= self._cut:
             self._skip(task, "not_started")
             return
@@ -246,7 +245,7 @@ class Scheduler:
         if self._pace.narrow and not self._has_place(task, now):
             self._hold(task)
             return
-        if spec.map is not None and parent is None:
+        if step.map is not None and parent is None:
             self._fan_out(task, now)
             return
         if self._calls_left <= 0:
@@ -257,14 +256,14 @@ class Scheduler:
         task.started = now
         try:
             task.arguments = arguments = self._arguments(task)
-            frame = TaskFrame(self._run, self._tenant, spec.id, until, partial(self._on_report, task))
-            ladder = self._runners[spec.kind].ladder(spec, arguments, frame)
+            frame = TaskFrame(self._run, self._tenant, step.id, until, partial(self._on_report, task))
+            ladder = self._runners[step.kind].ladder(step.spec, arguments, frame)
         except ApprovalNeeded as need:
             if parent is not None:
                 self._failed(task, need)  # the items of a list are not asked about one by one
                 return
             task.started = None
-            self.parked[spec.id] = need
+            self.parked[step.id] = need
             return
         except Exception as error:  # noqa: BLE001 - arguments that do not fit, or a runner that fails, fail the task
             self._failed(task, as_error(error))
@@ -274,12 +273,12 @@ class Scheduler:
         if parent is None:
             self._tell_start(task, now)
         outer = self._scope
-        rank = min(spec.rank + self._background, Priority.OPTIONAL)
+        rank = min(step.rank + self._background, Priority.OPTIONAL)
         limit = "task" if until < self._cut else "run"
         if outer.deadline < until:
             until, limit = outer.deadline, outer.limit
         scope = Scope(
-            until, outer.patience, limit, self._run, spec.id, self._tenant, rank, outer.fallback,
+            until, outer.patience, limit, self._run, step.id, self._tenant, rank, outer.fallback,
             outer.idempotency_key,
         )  # fmt: skip
         child = task.child = self._loop.create_task(
@@ -289,28 +288,28 @@ class Scheduler:
         self._heap.arm(task.alarm)
 
     def _tell_start(self, task: TaskState, now: float) -> None:
-        spec = task.spec
-        self.progress.started(spec.id, now)
+        step = task.step
+        self.progress.started(step.id, now)
         may = round((task.until - now) * 1000, 3)
-        said = {"title": spec.title or spec.id, "tool": spec.tool, "kind": spec.kind, "budget_ms": may}
-        self._emit("task.started", spec.id, said)
+        said = {"title": step.label, "tool": step.tool, "kind": step.kind, "budget_ms": may}
+        self._emit("task.started", step.id, said)
 
     def _wanted(self, task: TaskState, now: float) -> bool:
         """Whether a task is to be done at all; else it is settled."""
-        spec = task.spec
-        if not spec.essential:
-            if self._fast and spec.priority == "optional":
+        step = task.step
+        if not step.essential:
+            if self._fast and step.rank == Priority.OPTIONAL:
                 self._skip(task, "mode_fast")
                 return False
-            usual, left = self._history.usual(spec), self._cut - now
+            usual, left = self._history.usual_of(step.key, step.kind), self._cut - now
             after = max(0.0, task.tail - (task.usual or 0.0))
             if not fits(left, usual, after):
                 self._skip(task, "unaffordable", f"usually needs {usual:.3f} s, {left:.3f} s are left")
                 return False
-        if spec.when is None:
+        if step.when is None:
             return True
         try:
-            if holds(spec.when, self._values, self._nothing):
+            if holds(step.when, self._values, self._nothing):
                 return True
         except FailsoftError as error:
             self._failed(task, error)
@@ -319,13 +318,13 @@ class Scheduler:
         return False
 
     def _arguments(self, task: TaskState) -> dict[str, Any]:
-        spec, parent = task.spec, task.parent
+        step, parent = task.step, task.parent
         if parent is not None:
             assert parent.fan is not None
-            return resolve(spec.arguments, {**self._values, ITEM: parent.fan.items[task.index]}, self._nothing)
-        if not spec.needs:
-            return spec.arguments
-        return resolve(spec.arguments, self._values, self._nothing)
+            return resolve(step.arguments, {**self._values, ITEM: parent.fan.items[task.index]}, self._nothing)
+        if not step.needs:
+            return step.arguments
+        return resolve(step.arguments, self._values, self._nothing)
 
     def _until(self, task: TaskState, now: float) -> float:
         """Until when a task may run: what it may spend of the budget, so that what comes after it still fits."""
@@ -334,7 +333,7 @@ class Scheduler:
             until = min(until, now + allowance(until - now, task.usual, after))
         if task.parent is not None:
             until = min(until, task.parent.until)
-        limit = task.spec.timeout if task.spec.timeout is not None else self._task_timeout
+        limit = task.step.timeout if task.step.timeout is not None else self._task_timeout
         if limit is not None and task.parent is None:
             until = min(until, now + limit)
         return until
@@ -343,12 +342,12 @@ class Scheduler:
 
     def _has_place(self, task: TaskState, now: float) -> bool:
         """Whether the pace of its tool lets one more start."""
-        tool = task.spec.tool
+        tool = task.step.tool
         width = self._pace.width(tool, self._width, now)
-        return width >= self._width or sum(1 for one in self._live if one.spec.tool == tool) < width
+        return width >= self._width or sum(1 for one in self._live if one.step.tool == tool) < width
 
     def _hold(self, task: TaskState) -> None:
-        self._held.setdefault(task.spec.tool, []).append(task)
+        self._held.setdefault(task.step.tool, []).append(task)
         if self._look is None:
             self._look = Timer(self._loop.time() + _LOOK_EVERY, self._owner, self._look_again)
             self._heap.arm(self._look)
@@ -393,17 +392,18 @@ class Scheduler:
         for place in fan.upcoming():
             # an item's own timeout is the tool's; the whole map's is in `until` already
             changed = {"id": f"{task.spec.id}[{place}]", "map": None, "fallback": None, "when": None, "timeout": None}
-            item = TaskState(task.spec.model_copy(update=changed), place, task)
-            item.usual, item.tail, item.key = task.usual, task.tail, task.key
+            item = TaskState(Step(task.spec.model_copy(update=changed)), place, task)
+            item.usual, item.tail = task.usual, task.tail
             fan.running[item] = None
             self._push(item)
         if fan.over and task.outcome is None:
-            outcome = fan.outcome(self._requested(task.spec), self._cut - self._loop.time())
+            now = self._loop.time()
+            outcome = fan.outcome(self._requested(task.spec), self._cut - now)
             if outcome.provenance.served is None:
                 tried = outcome.provenance.tried
                 self._missing(task, outcome.provenance.reason or "not_started", tried)
             else:
-                self._settle(task, "degraded" if outcome.degraded else "completed", outcome)
+                self._settle(task, "degraded" if outcome.degraded else "completed", outcome, now)
 
     def _item_ended(self, item: TaskState, parent: TaskState) -> None:
         fan = parent.fan
@@ -470,12 +470,12 @@ class Scheduler:
         if task.started is not None:
             seconds = now - task.started
             if provenance.rung == "primary":
-                self._history.add_to(task.key, task.spec.kind, seconds)
+                self._history.add_to(task.step.key, task.step.kind, seconds)
             if provenance.reason is None:
-                self._pace.record(task.spec.tool, now)
+                self._pace.record(task.step.tool, now)
             else:
                 self._paced(task, provenance.reason, seconds)
-        self._settle(task, "degraded" if provenance.degraded else "completed", outcome)
+        self._settle(task, "degraded" if provenance.degraded else "completed", outcome, now)
 
     def _paced(self, task: TaskState, reason: str, seconds: float) -> None:
         """The app's pace learns how the first choice of a task failed."""
@@ -513,7 +513,7 @@ class Scheduler:
         elif reason not in _LEFT_OUT:
             outcome = self._last_resort(task, reason, tried, self._cut - now)
             if outcome is not None:
-                self._settle(task, "degraded" if outcome.degraded else "completed", outcome)
+                self._settle(task, "degraded" if outcome.degraded else "completed", outcome, now)
                 return
         if message and not tried:
             tried = (RungTried(self._requested(spec), reason, message),)
@@ -527,7 +527,7 @@ class Scheduler:
             tried=tried,
             attempts=0 if status == "skipped" else 1,
         )
-        self._settle(task, status, Outcome(None, provenance))
+        self._settle(task, status, Outcome(None, provenance), now)
 
     def _last_resort(
         self, task: TaskState, reason: str, tried: tuple[RungTried, ...], remaining: float
@@ -547,7 +547,7 @@ class Scheduler:
                     tried = (*tried, RungTried(rung.name, failure.code, failure.message))
                     continue
                 if outcome is not None:
-                    marks = replace(outcome.provenance, reason=reason, tried=tried, remaining=remaining)
+                    marks = outcome.provenance._replace(reason=reason, tried=tried, remaining=remaining)
                     return Outcome(outcome.value, marks)
         except Exception:  # noqa: BLE001 - the plan's own fallback is still there
             _log.exception("the last resort of task %s failed", spec.id)
@@ -572,9 +572,8 @@ class Scheduler:
         except Exception:  # noqa: BLE001 - only a name
             return spec.tool
 
-    def _settle(self, task: TaskState, status: TaskStatus, outcome: Outcome[Any]) -> None:
+    def _settle(self, task: TaskState, status: TaskStatus, outcome: Outcome[Any], now: float) -> None:
         """The one outcome of a task, told."""
-        now = self._loop.time()
         task.status = status
         task.ended = now
         if task.parent is not None:
@@ -585,9 +584,9 @@ class Scheduler:
         provenance = outcome.provenance
         self._emit(
             "task.finished",
-            task.spec.id,
+            task.step.id,
             {
-                "title": task.spec.title or task.spec.id,
+                "title": task.step.label,
                 "status": status,
                 "rung": provenance.rung,
                 "served": provenance.served,
@@ -762,16 +761,16 @@ class Scheduler:
         return self._result(self._tasks[task_id])
 
     def _result(self, task: TaskState) -> TaskResult:
-        spec, began = task.spec, self._began
+        step, began = task.step, self._began
         return TaskResult(
-            spec.id,
-            spec.label,
-            spec.kind,
-            spec.tool,
+            step.id,
+            step.label,
+            step.kind,
+            step.tool,
             task.status,
             task.outcome,
-            spec.needs,
-            spec.essential,
+            step.needs,
+            step.essential,
             None if task.started is None else task.started - began,
             None if task.ended is None else task.ended - began,
             task.error,

@@ -21,26 +21,15 @@ class Node(Protocol):
         """Whom it needs."""
         ...
 
-    @property
-    def kind(self) -> str:
-        """What serves it."""
-        ...
-
-    @property
-    def tool(self) -> str:
-        """What it uses."""
-        ...
-
 
 class Shape:
     """``tasks`` in the plan's order, and everything else by their index in it.
 
     ``needs[i]`` and ``dependants[i]`` are indices; ``order`` is an order in which every task comes after all it needs,
-    and lacks those on a cycle or behind one; ``keys[i]`` is what the history knows a task by. Needs that are not in the
-    plan are left out.
+    and lacks those on a cycle or behind one. Needs that are not in the plan are left out.
     """
 
-    __slots__ = ("_above", "dependants", "keys", "needs", "order", "places", "tasks")
+    __slots__ = ("_above", "dependants", "needs", "order", "places", "tasks")
 
     def __init__(self, tasks: Sequence[Node]) -> None:
         self.tasks = tasks
@@ -49,7 +38,6 @@ class Shape:
             self.places.setdefault(task.id, i)
         places = self.places
         self.needs = [tuple({places[need] for need in task.needs if need in places}) for task in tasks]
-        self.keys = [f"{task.kind}:{task.tool}" for task in tasks]
         self.dependants: list[list[int]] = [[] for _ in tasks]
         for i, needs in enumerate(self.needs):
             for need in needs:

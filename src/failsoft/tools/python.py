@@ -71,7 +71,7 @@ class _Attempts:
 class PythonTool(Generic[P, R]):
     """A function as a tool; calling it directly calls the function, unguarded."""
 
-    __slots__ = ("__wrapped__", "_context_name", "_fields", "_free", "_model", "spec")
+    __slots__ = ("__wrapped__", "_context_name", "_fields", "_free", "_model", "_validate", "spec")
 
     def __init__(
         self, function: Callable[P, R], spec: ToolSpec, model: type[BaseModel], context_name: str | None
@@ -79,6 +79,7 @@ class PythonTool(Generic[P, R]):
         self.__wrapped__ = function
         self.spec = spec
         self._model = model
+        self._validate = model.__pydantic_validator__.validate_python
         self._context_name = context_name
         self._free = model.model_config.get("extra") == "allow"
         # A parameter may have a name that pydantic keeps for itself; its field then has the parameter's name as alias.
@@ -93,12 +94,13 @@ class PythonTool(Generic[P, R]):
     def bind(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The keyword arguments with the types of the hints; raises :class:`BadInput` naming the argument."""
         try:
-            model = self._model.model_validate(arguments)
+            model = self._validate(arguments)
         except ValidationError as error:
             raise self._misfit(error) from None
         except RecursionError:
             raise BadInput("the arguments are nested too deeply", param="arguments") from None
-        bound = {name: getattr(model, field) for field, name in self._fields.items()}
+        values = model.__dict__
+        bound = {name: values[field] for field, name in self._fields.items()}
         if self._free and model.model_extra:
             bound.update(model.model_extra)
         return bound

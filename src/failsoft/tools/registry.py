@@ -259,7 +259,7 @@ class ToolContext:
     attempts at the same task of the same run, also after a restart: hand it to whatever must not happen twice.
     """
 
-    __slots__ = ("_clock", "_deadline", "_report", "cancelled", "idempotency_key", "run", "task", "tenant")
+    __slots__ = ("_cancelled", "_clock", "_deadline", "_report", "idempotency_key", "run", "task", "tenant")
 
     def __init__(
         self,
@@ -276,10 +276,19 @@ class ToolContext:
         self.task = task
         self.tenant = tenant
         self.idempotency_key = idempotency_key
-        self.cancelled = Cancelled()
+        self._cancelled: Cancelled | None = None
         self._deadline = deadline
         self._clock = clock
         self._report = report
+
+    @property
+    def cancelled(self) -> Cancelled:
+        """Whether nobody waits for the result any more; made for the first who asks, for most tools never do."""
+        found = self._cancelled
+        if found is None:
+            with _state:
+                found = self._cancelled = self._cancelled or Cancelled()
+        return found
 
     @classmethod
     def current(cls, *, idempotency_key: str | None = None, report: Report | None = None) -> ToolContext:
