@@ -424,7 +424,7 @@ async def test_nobody_there_is_unavailable():
 async def test_two_real_servers_one_of_them_killed_in_mid_call(tmp_path):
     await asyncio.to_thread(repository, tmp_path)
     clock = McpServer("time", command=[sys.executable, "-m", "mcp_server_time", "--local-timezone", "UTC"], start=40,
-                      pause=0.05)  # fmt: skip
+                      pause=60)  # fmt: skip
     git = McpServer("git", command=[sys.executable, "-m", "mcp_server_git", "-r", str(tmp_path)], start=40)
     async with running(clock, 45) as one, running(git, 45) as other:
         converted = await one.call(
