@@ -4,6 +4,7 @@ import asyncio
 import json
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -296,3 +297,18 @@ def test_the_cache_is_where_it_can_be_written(tmp_path, monkeypatch):
     assert cache_folder(None, {"HOME": str(tmp_path / "file")}).parent == tmp_path / "temporary"
     with pytest.raises(BadData, match="cannot be written to; set cache_dir"):
         cache_folder(tmp_path / "file" / "below", {})
+
+
+def test_what_draws_waits_for_a_picture_once_its_fonts_are_known(tmp_path, monkeypatch):
+    warmed: list[Path] = []
+    monkeypatch.setattr("failsoft.examples.analyst.agent._warm_up", warmed.append)
+    monkeypatch.setenv("MPLCONFIGDIR", str(tmp_path / "fonts"))
+    table = tmp_path / "sales.csv"
+    table.write_text("region,revenue\nnorth,1\n")
+    settings = Settings(data=[table], cache_dir=tmp_path)
+    with loaded_sources(settings):
+        assert warmed == [tmp_path]
+    (tmp_path / "fonts").mkdir()
+    (tmp_path / "fonts" / "fontlist-v1.json").write_text("{}")
+    with loaded_sources(settings):
+        assert warmed == [tmp_path]

@@ -32,10 +32,11 @@ def loaded_sources(
 ) -> Iterator[Sources]:
     """The settings' tables, loaded and open; blocking, so before any loop runs. Closes them at the end.
 
-    With the only `question` that will be asked, what draws is imported only if the answer has a picture.
+    With the only `question` that will be asked, what draws is imported if the answer has a picture; else with the first
+    picture, once it is ready to be.
     """
     cache = cache_folder(settings.cache_dir)
-    if question is None:
+    if question is None and not _fonts_known(cache):
         _warm_up(cache)
     sources = load_sources(settings.data, cache=cache, **({"loading": loading} if loading is not None else {}))
     try:
@@ -115,6 +116,15 @@ def _may_draw(question: str, settings: Settings, sources: Sources) -> bool:
         return Grammar(sources.profiles).read(question).chart is not None
     except QuestionError:
         return False
+
+
+def _fonts_known(cache: Path) -> bool:
+    """Whether what draws has been used on this machine: it need not look for fonts, which takes seconds.
+
+    It is forty megabytes and a third of a server's start, so it waits for somebody who wants a picture.
+    """
+    os.environ.setdefault("MPLCONFIGDIR", str(cache / "matplotlib"))
+    return any(Path(os.environ["MPLCONFIGDIR"]).glob("fontlist-*.json"))
 
 
 def _warm_up(cache: Path) -> None:
