@@ -248,8 +248,19 @@ class GuardedStream(Generic[T]):
         if self._ticket is None:
             raise StopAsyncIteration
         self._task = asyncio.current_task()
+        source = self._source
+        assert source is not None
         try:
-            item = await self._next()
+            # as in _next(), which every item would go through
+            self._mark = self.now()
+            self.waiting = True
+            self._arm()
+            try:
+                item = await source.__anext__()
+            finally:
+                self.waiting = False
+            if self._alarm.fired:
+                raise CancelledError
         except StopAsyncIteration:
             self._settle(Counts.OK, None)
             await self._close()

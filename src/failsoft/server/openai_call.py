@@ -354,9 +354,10 @@ class ChatCall(Call):
         async with outlet, aclosing(answerer.stream(request, record)) as pieces:
             async for piece in pieces:
                 finished = piece.kinds & FINISH
-                await outlet.write(
-                    _with_facts(piece, record) if finished and (outlet.early or record.seam) else piece.raw
-                )
+                raw = _with_facts(piece, record) if finished and (outlet.early or record.seam) else piece.raw
+                waiting = outlet.put(raw)
+                if waiting is not None:
+                    await waiting
                 if finished:
                     self.done = True  # it may close without waiting for the last line
             self.done = True

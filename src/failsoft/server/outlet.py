@@ -9,7 +9,7 @@ and a client that leaves it unread for too long is cut off.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from failsoft.models.wire import HEARTBEAT
 from failsoft.server.link import Link
@@ -62,26 +62,36 @@ class Outlet:
     async def __aexit__(self, *exc: object) -> None:
         await self._quiet()
 
+    def put(self, body: bytes) -> Awaitable[None] | None:
+        """Sends whole events; gives what has to be awaited for it, if anything has."""
+        link, task = self._link, self._task
+        if link is None or not self.opened or (task is not None and not task.done()):
+            return self.write(body)
+        self._last = self._loop.time()
+        link.write(body)
+        return self._drained(link) if link.paused else None
+
+    async def _drained(self, link: Link) -> None:
+        self.blocked = True
+        await link.drained()
+        self.blocked = False
+
     async def write(self, body: bytes) -> None:
         """Sends whole events; waits while the client does not read."""
         task = self._task
         if task is not None and not task.done():
             self.blocked = True
             await task
+            self.blocked = False
         if not self.opened:
             await self._open()
-        self._last = self._loop.time()
-        link = self._link
-        if link is None:
+        if self._link is None:
+            self._last = self._loop.time()
             self.blocked = True
             await self._send({"type": "http.response.body", "body": body, "more_body": True})
-        else:
-            link.write(body)
-            if not link.paused:
-                return
-            self.blocked = True
-            await link.drained()
-        self.blocked = False
+            self.blocked = False
+        elif (waiting := self.put(body)) is not None:
+            await waiting
 
     async def end(self, body: bytes) -> None:
         """Sends the last events and ends the response."""

@@ -110,21 +110,19 @@ class _Response:
         return self
 
     async def __anext__(self) -> bytes:
-        piece = await self._next()
-        if not piece:
-            raise StopAsyncIteration
-        return piece
-
-    async def _next(self) -> bytes:
-        """What has arrived of the body, once there is anything; empty at its end."""
+        """What has arrived of the body, once there is anything."""
         content = self._content
         try:
             piece, more = await content.readchunk()
             while more and not piece:
                 piece, more = await content.readchunk()
-            return piece + _at_hand(content) if more else piece
+            if more:
+                piece += _at_hand(content)
         except (aiohttp.ClientError, ConnectionError, EOFError) as error:
             raise StreamCut(f"the body broke off: {type(error).__name__}") from error
+        if not piece:
+            raise StopAsyncIteration
+        return piece
 
     async def aclose(self) -> None:
         """Nothing is kept between two pieces."""
@@ -136,7 +134,7 @@ class _Response:
             return content.read_nowait()  # all of it came with the head
         parts: list[bytes] = []
         size = 0
-        while piece := await self._next():
+        async for piece in self:
             size += len(piece)
             if size > limit:
                 raise MalformedResult(f"the body has more than {limit} bytes")
