@@ -126,7 +126,7 @@ def test_the_tables_of_presets_say_what_the_code_says():
 
 def test_the_table_of_events_has_every_kind_that_the_kernel_emits():
     source = "".join(path.read_text() for path in sorted((ROOT / "src/failsoft/kernel").glob("*.py")))
-    kinds = set(re.findall(r"(?:emit|Event|_new)\(\s*(?:Event,\s*\()?\"([a-z_]+\.[a-z_]+)\"", source))
+    kinds = set(re.findall(r"(?:(?:emit|Event|_new)\(\s*(?:Event,\s*\()?|told = \()\"([a-z_]+\.[a-z_]+)\"", source))
     kinds |= {f"breaker.{state}" for state in BreakerState}
     rows = re.findall(r"^\| ((?:`[a-z_]+\.[a-z_]+`(?:, )?)+) \|", TEXT, re.MULTILINE)
     shown = set(re.findall(r"`([a-z_.]+)`", " ".join(rows)))
