@@ -32,13 +32,30 @@ _KEPT: Final = 10_000
 class EventLog:
     """The events of one run, which is known as ``run`` at an ``epoch``. Once ``closed``, nothing is added any more.
 
-    ``recorder`` is how they get to the store, None when there is none or they are there already.
+    ``recorder`` is how they get to the store, None when there is none or they are there already; ``soon`` when another
+    process may have to go on from them.
     """
 
-    __slots__ = ("_bus", "_data", "_kept", "_loop", "_watchers", "closed", "epoch", "recorder", "run", "seq", "tenant")
+    __slots__ = (
+        "_bus",
+        "_data",
+        "_kept",
+        "_loop",
+        "_watchers",
+        "closed",
+        "epoch",
+        "recorder",
+        "run",
+        "seq",
+        "soon",
+        "tenant",
+    )
 
-    def __init__(self, run: str, tenant: str | None, bus: EventBus, recorder: Recorder | None) -> None:
+    def __init__(
+        self, run: str, tenant: str | None, bus: EventBus, recorder: Recorder | None, *, soon: bool = True
+    ) -> None:
         self.run = run
+        self.soon = soon
         self.tenant = tenant
         self.epoch = 1
         self.seq = 0
@@ -63,7 +80,7 @@ class EventLog:
         self._data.append(data)
         event = _new(Event, (kind, now, None, self.run, task, self.tenant, seq, self.epoch, data))
         if self.recorder is not None:
-            self.recorder.put(event)
+            self.recorder.put(event, soon=self.soon)
         return event
 
     def tell(self, event: Event | None) -> None:

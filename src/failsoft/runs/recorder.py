@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -35,6 +36,12 @@ _log = logging.getLogger(__name__)
 _RUNS_REMEMBERED: Final = 1_000
 _GROUP: Final = 200
 """Entries that are made into writes at once: making them holds up the loop."""
+_GATHERED: Final = 0.01
+"""Seconds that entries for which nobody waits are gathered, so that one commit does for many."""
+_DURATIONS_EVERY: Final = 1.0
+"""Seconds between two writes of how long things took: only the next start reads them."""
+_PER_KEY: Final = 50
+"""Durations of one key that are worth writing at once, the newest."""
 
 Entry = Event | Callable[[], Write] | asyncio.Future[None]
 """An event, or a function that makes a write when it is written: making it costs the run nothing. A future is done
@@ -78,14 +85,16 @@ class Recorder:
         self._entries: deque[Entry] = deque()
         self._loop = asyncio.get_running_loop()
         self._wake: asyncio.Future[None] | None = None
+        self._soon = self._gathering = False
         self._idle = asyncio.Event()
         self._idle.set()
+        self._durations_due = -math.inf
         self._failed: OrderedDict[str, FailsoftError] = OrderedDict()
         self._written = self._dropped = self._conflicts = self._errors = 0
         self._last_error: FailsoftError | None = None
 
-    def put(self, entry: Entry) -> None:
-        """Queues an entry; never blocks, never raises."""
+    def put(self, entry: Entry, *, soon: bool = True) -> None:
+        """Queues an entry; never blocks, never raises. What is not to be written `soon` may wait for more to come."""
         if len(self._entries) >= self._room:
             lost = self._entries.popleft()
             self._dropped += 1
@@ -94,6 +103,11 @@ class Recorder:
             elif isinstance(lost, Event) and lost.run is not None and lost.run not in self._failed:
                 self.note(lost.run, StoreError("the store is too slow: not everything of this run was written"))
         self._entries.append(entry)
+        self._soon = self._soon or soon
+        if self._soon or not self._gathering or len(self._entries) >= _GROUP:
+            self._go_on()
+
+    def _go_on(self) -> None:
         wake = self._wake
         if wake is not None and not wake.done():
             wake.set_result(None)
@@ -123,7 +137,22 @@ class Recorder:
                 finally:
                     self._wake = None
             self._idle.clear()
-            await self._write(deque(self._entries.popleft() for _ in range(min(_GROUP, len(self._entries)))))
+            if not self._soon and len(self._entries) < _GROUP:
+                await self._gather()
+            entries = deque(self._entries.popleft() for _ in range(min(_GROUP, len(self._entries))))
+            self._soon = self._soon and bool(self._entries)
+            await self._write(entries)
+
+    async def _gather(self) -> None:
+        """Waits a moment for more to be written at once."""
+        self._wake = self._loop.create_future()
+        self._gathering = True
+        timer = self._loop.call_later(_GATHERED, self._go_on)
+        try:
+            await self._wake
+        finally:
+            timer.cancel()
+            self._wake, self._gathering = None, False
 
     async def _write(self, entries: deque[Entry]) -> None:
         writes: list[Write] = []
@@ -143,13 +172,8 @@ class Recorder:
                     self._last_error = error
                     if self._on_conflict is not None and not isinstance(write, CreateRun):
                         self._on_conflict(write.run, write.epoch)
-            if durations := self._history.take_pending():
-                await within(
-                    self._crew,
-                    self._store.record_durations([Duration(key, seconds) for key, seconds in durations]),
-                    at=self._loop.time() + self._timeout,
-                    what="writing durations to the store",
-                )
+            if self._loop.time() >= self._durations_due:
+                await self._write_durations()
         except Exception as error:  # noqa: BLE001 - whatever a store raises is counted and named
             mapped = as_error(error)
             _log.warning("the store failed, %d entries are lost: %s", len(entries), mapped.message)
@@ -160,6 +184,20 @@ class Recorder:
             for entry in entries:
                 if isinstance(entry, asyncio.Future):
                     _done(entry)
+
+    async def _write_durations(self) -> None:
+        """What was learned since the last time, as far as it is not outdated already."""
+        self._durations_due = self._loop.time() + _DURATIONS_EVERY
+        newest: dict[str, deque[float]] = {}
+        for key, seconds in self._history.take_pending():
+            newest.setdefault(key, deque(maxlen=_PER_KEY)).append(seconds)
+        if newest:
+            await within(
+                self._crew,
+                self._store.record_durations([Duration(key, one) for key, kept in newest.items() for one in kept]),
+                at=self._loop.time() + self._timeout,
+                what="writing durations to the store",
+            )
 
     def _grouped(self, entries: deque[Entry]) -> list[Write]:
         """The writes in order, with neighbouring events of a run in one."""
@@ -201,10 +239,16 @@ class Recorder:
         return True
 
     async def drain(self) -> None:
-        """Waits until everything queued is written (or lost)."""
+        """Waits until everything is written (or lost)."""
+        self._soon = True
+        self._go_on()
         while self._entries or not self._idle.is_set():
             await self._idle.wait()
             await asyncio.sleep(0)
+        try:
+            await self._write_durations()
+        except Exception as error:  # noqa: BLE001 - whatever a store raises: estimates start anew, and nothing else
+            _log.warning("the store failed, the newest durations are lost: %s", as_error(error).message)
 
     def statistics(self) -> RecorderStatistics:
         """Figures as of now."""

@@ -74,7 +74,7 @@ class Run:
         self.request = request
         self.agent = agent
         self.budget = budget
-        self.log = EventLog(run_id, request.tenant, parts.bus, parts.recorder)
+        self.log = EventLog(run_id, request.tenant, parts.bus, parts.recorder, soon=request.background)
         self.emit = self.log.emit
         """Emits an event of this run; never raises, and nothing follows the terminal one."""
         self.cell = StateCell()
@@ -167,7 +167,7 @@ class Run:
                 run, epoch, TaskRecord(task_id, done.status, done.value, provenance, done.started, done.ended)
             )
 
-        recorder.put(make)
+        recorder.put(make, soon=self.background)
 
     def _keep_call(self, name: str, outcome: Outcome[Any]) -> None:
         """An action that a loop has made, on its way to the store."""
@@ -175,7 +175,7 @@ class Run:
         status = "degraded" if outcome.degraded else "completed"
         record = TaskRecord(name, status, outcome.value, outcome.provenance.to_dict(), None, now)
         if self._recorder is not None:
-            self._recorder.put(lambda: FinishTask(self.id, self.epoch, record))
+            self._recorder.put(lambda: FinishTask(self.id, self.epoch, record), soon=self.background)
 
     def told(self) -> None:
         """Somebody has the answer: what passed since the run was cut is to be kept back of later budgets."""
@@ -187,7 +187,8 @@ class Run:
         if not self.cell.to(state):
             raise asyncio.CancelledError
         self.emit(f"run.{state}", None, data)
-        self.snapshot(state)
+        if state is not RunState.AGGREGATING:  # the end is written within milliseconds, and the plan is there already
+            self.snapshot(state)
 
     def snapshot(self, state: RunState) -> None:
         """The run's state and plan, on their way to the store."""
@@ -201,7 +202,7 @@ class Run:
                 self._plan_data = self.plan.model_dump(mode="json")
             return SaveSnapshot(run, epoch, str(state), {"plan": self._plan_data, "planner": self.planner})
 
-        recorder.put(make)
+        recorder.put(make, soon=self.background)
 
     def fail_part(self, part: str, error: BaseException | str) -> None:
         """Notes that a part of the platform failed without costing the answer."""
@@ -272,7 +273,7 @@ class Run:
         self.accepted.set()
         if self._recorder is not None and self.request.idempotency_key is None and not self.request.background:
             record = self._record()
-            self._recorder.put(lambda: CreateRun(record))
+            self._recorder.put(lambda: CreateRun(record))  # soon: an action's intent, written before it, needs the run
         received = {"agent": self.agent.name, "budget_ms": round(self.budget * 1000, 3), "input": self.request.input}
         self.emit("run.received", None, received)
 
@@ -701,7 +702,7 @@ class Run:
         self.log.closed = True
         if self._recorder is not None:
             run, epoch, at = self.id, self.epoch, self._parts.sources.wall()
-            self._recorder.put(lambda: FinishRun(run, epoch, str(state), result.to_stored(), at))
+            self._recorder.put(lambda: FinishRun(run, epoch, str(state), result.to_stored(), at), soon=self.background)
         reviews = self._parts.reviews
         if self.gate is not None and self.gate.pending and reviews is not None:
             _ = self._parts.crew.start(reviews.withdraw(self.gate.pending), name=f"withdraw approvals of {self.id}")
