@@ -8,7 +8,7 @@ import pytest
 from tests.deep import some_of
 from tests.runs.worlds import app, plan, task
 
-from failsoft import app as app_module
+from failsoft.app import application as app_module
 from failsoft.base.weights import weight
 from failsoft.runs.limits import Grace, RunLimits
 from failsoft.runs.result import RunRequest

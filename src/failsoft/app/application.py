@@ -13,9 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
-import json
 import logging
-import math
 import os
 import socket
 from collections import Counter, OrderedDict
@@ -23,11 +21,11 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar
 
+from failsoft.app.asking import budget_of, check_input, number, usual_budget
+from failsoft.app.paging import pager
+from failsoft.app.wiring import durable_limits_of, equipped, golden_of, limits_of
 from failsoft.base.clock import Sources
 from failsoft.base.errors import (
-    BadInput,
-    ConfigError,
-    DeadlineExceeded,
     FailsoftError,
     IdempotencyConflict,
     QueueFull,
@@ -37,7 +35,6 @@ from failsoft.base.errors import (
     UnknownAgent,
 )
 from failsoft.base.events import Event, EventBus
-from failsoft.base.jsontext import json_text
 from failsoft.base.messages import Message
 from failsoft.base.transport import Transport
 from failsoft.config import Settings
@@ -59,14 +56,13 @@ from failsoft.runs.limits import Grace, RunLimits, RunParts
 from failsoft.runs.pace import Pace
 from failsoft.runs.progress import History
 from failsoft.runs.recorder import Recorder, RecorderStatistics
-from failsoft.runs.result import RunRequest, RunResult, readable
+from failsoft.runs.result import RunRequest, RunResult
 from failsoft.runs.resume import Resumed, request_of
 from failsoft.runs.review import Reviews
 from failsoft.runs.run import Run, body_hash
 from failsoft.runs.runners import TaskRunner
 from failsoft.runs.sessions import Sessions
 from failsoft.runs.state import RunState
-from failsoft.stores.keeping import Retention
 from failsoft.stores.memory import MemoryStore
 from failsoft.stores.protocols import AppendEvents, FinishRun, RunStore, StoredEvent, StoredRun, Write
 from failsoft.telemetry.burn import Burn, Burning, BurnPolicy
@@ -84,7 +80,7 @@ if TYPE_CHECKING:
     from failsoft.runs.chooser import Chooser
     from failsoft.runs.golden import GoldenAnswers
 
-__all__ = ["App", "AppStatistics", "limits_of", "retention_of", "store_of"]
+__all__ = ["App", "AppStatistics"]
 
 _log = logging.getLogger(__name__)
 
@@ -137,10 +133,10 @@ class App:
         self.bus = bus or (kernel.bus if kernel is not None else EventBus())
         self.kernel = kernel or Kernel(bus=self.bus, sources=self.sources)
         self.limits = limits or limits_of(self.settings)
-        self._durable_limits = durable or _durable(self.settings)
+        self._durable_limits = durable or durable_limits_of(self.settings)
         self.durable: Durable | None = None
         """What makes runs outlive requests and processes; None until the app runs."""
-        self.agents = AgentRegistry(_equipped(agents, self.settings), default=self.settings.agent)
+        self.agents = AgentRegistry(equipped(agents, self.settings), default=self.settings.agent)
         self.doors = Doors(lambda name: self.agents.get(name).breaker, self.bus, self.sources, self.kernel.probes)
         """The breakers of the agents."""
         self._own_store = isinstance(store, str)
@@ -176,7 +172,7 @@ class App:
         """The model gateway, when models are configured."""
         self.chooser = self._made_chooser()
         """Who chooses the agent when rules cannot, if anybody does."""
-        self.golden = golden if golden is not None else _golden_of(self.settings)
+        self.golden = golden if golden is not None else golden_of(self.settings)
         """Prepared answers, served first while models fail as a whole."""
         self.models_failing: Callable[[], bool] = self._models_failing
         """Whether they do: the gateway's judgement, unless replaced before the start."""
@@ -300,27 +296,19 @@ class App:
         """Has whoever is on call told of new approvals, and of alarms, when the settings say where."""
         approvals, alarms = self.settings.approvals, self.settings.alarms
         if approvals.webhook is not None and self.store is not None:
-            say = self._pager(approvals.webhook, approvals.webhook_secret, "approval")
+            say = self._told(approvals.webhook, approvals.webhook_secret, "approval")
             durable.reviews.on_asked = lambda record: say(record.to_dict())
         if alarms.webhook is not None:
-            self._alarm = self._pager(alarms.webhook, alarms.webhook_secret, "budget_burn")
+            self._alarm = self._told(alarms.webhook, alarms.webhook_secret, "budget_burn")
 
-    def _pager(self, url: str, secret: SecretStr | None, event: str) -> Callable[[dict[str, Any]], None]:
-        """Sends messages of a kind, redacted, to `url`."""
-        from failsoft.base.redaction import Redactor
-        from failsoft.models.webhook import Webhook, WebhookPolicy
-
+    def _told(self, url: str, secret: SecretStr | None, event: str) -> Callable[[dict[str, Any]], None]:
         if self._transport is None:
             from failsoft.transports.aiohttp_transport import AiohttpTransport
 
             self._transport = AiohttpTransport()
-        key = None if secret is None else secret.get_secret_value()
-        policy = WebhookPolicy(url, key, events=frozenset({event}), retries=3)
-        pager = Webhook(policy, self.kernel, self._transport, sources=self.sources)
-        self._pagers.append(pager)
-        redaction = self.settings.redaction
-        redactor = Redactor(patterns=redaction.patterns, names=redaction.names)
-        return lambda data: pager.say(event, json.loads(redactor.json(json_text(data))))
+        webhook, say = pager(url, secret, event, self.settings, self.kernel, self._transport)
+        self._pagers.append(webhook)
+        return say
 
     def _burning(self, burning: Burning) -> None:
         """An agent's runs run out of time: finds out why, off the run's path."""
@@ -404,9 +392,9 @@ class App:
         parts = self._parts
         if parts is None or self._closing:
             raise RuntimeError("the app is not running: use it in `async with`")
-        _check_input(request, self.limits)
+        check_input(request, self.limits)
         agent = self._agent_for(request)
-        budget = self._budget(request, agent)
+        budget = budget_of(request, agent, self.limits)
         key = None
         if request.idempotency_key is not None:
             key = (request.tenant, request.idempotency_key)
@@ -448,12 +436,12 @@ class App:
         if (earlier := self._keys.get((request.tenant, request.idempotency_key or ""))) is not None:
             run = self._remembered.get(earlier[0]) or self._active[earlier[0]]
             return replace(request, chosen=run.agent.name)
-        _check_input(request, self.limits)
+        check_input(request, self.limits)
         if choose(self.agents, request.input) is not None:
             return request
         began = asyncio.get_running_loop().time()
         usual = self.limits.background_budget if request.background else self.limits.default_budget
-        budget = usual if request.budget_ms is None else _number(request.budget_ms, "budget") / 1000
+        budget = usual if request.budget_ms is None else number(request.budget_ms, "budget") / 1000
         left = min(budget - request.spent_ms / 1000, remaining())
         found = await chooser.choose(list(self.agents), request.input, left)
         spent = request.spent_ms + (asyncio.get_running_loop().time() - began) * 1000
@@ -507,27 +495,6 @@ class App:
         if run is not None and run.epoch == epoch and run.background and run.leave():
             self._let_go(run)
 
-    def _budget(self, request: RunRequest, agent: Agent) -> float:
-        limits = self.limits
-        if request.budget_ms is None:
-            budget = limits.background_budget if request.background else self._usual_budget(agent)
-        else:
-            budget = _number(request.budget_ms, "budget") / 1000
-            most = limits.max_background_budget if request.background else limits.max_budget
-            if not budget > 0:
-                raise BadInput("the budget must be more than 0", param="budget")
-            if budget > most:
-                raise BadInput(f"the budget must be at most {most:g} s", param="budget")
-        spent = _number(request.spent_ms, "spent_ms") / 1000
-        if spent < 0:
-            raise BadInput("spent_ms must not be negative", param="spent_ms")
-        if spent >= budget:
-            raise DeadlineExceeded("the budget was spent before the request got here")
-        return min(budget, remaining() + spent)
-
-    def _usual_budget(self, agent: Agent) -> float:
-        return agent.budget if agent.budget is not None else self.limits.default_budget
-
     def _on_rename(self, run: Run, before: str) -> None:
         """The run's key belongs to a run of another process, whose id it takes."""
         self._active.pop(before, None)
@@ -549,7 +516,7 @@ class App:
                 result.error,
                 result.elapsed,
                 now,
-                patient=run.budget >= self._usual_budget(run.agent),
+                patient=run.budget >= usual_budget(run.agent, self.limits),
             )
             if result.error is not None and result.error.type == "conflict":  # the key was another run's
                 self._keys.pop((run.request.tenant, run.request.idempotency_key or ""), None)
@@ -584,7 +551,7 @@ class App:
             input=input,
             agent=agent,
             session_id=session_id,
-            budget_ms=None if budget is None else _number(budget, "budget") * 1000,
+            budget_ms=None if budget is None else number(budget, "budget") * 1000,
             mode=mode,
             tenant=tenant,
             idempotency_key=idempotency_key,
@@ -743,121 +710,3 @@ class App:
 
     def __repr__(self) -> str:
         return f"<App agents={list(self.agents.names)} running={len(self._active)}>"
-
-
-def _equipped(agents: Iterable[Agent], settings: Settings) -> list[Agent]:
-    """The agents with the tools that the settings give them."""
-    known = {agent.name: agent for agent in AgentRegistry(agents)}  # which refuses two of one name
-    for wanted, made in settings.tools.made():
-        for name in wanted:
-            if name not in known:
-                raise ConfigError(f"tools: there is no agent {name!r}; there are: {', '.join(known)}", param="tools")
-        for name in wanted or tuple(known):
-            try:
-                if isinstance(made, ToolSource):
-                    known[name] = known[name].with_tools((), (made,))
-                else:
-                    known[name] = known[name].with_tools((made,))
-            except BadInput as error:
-                raise ConfigError(f"tools: agent {name!r}: {error.message}", param="tools") from None
-    return list(known.values())
-
-
-def _golden_of(settings: Settings) -> GoldenAnswers | None:
-    """The prepared answers that the settings name; raises :class:`ConfigError` naming the place that is wrong."""
-    if settings.golden is None:
-        return None
-    from failsoft.runs.golden import GoldenAnswers
-
-    return GoldenAnswers.load(settings.golden)
-
-
-def limits_of(settings: Settings) -> RunLimits:
-    """What the settings allow a run."""
-    run, background, approvals = settings.run, settings.background, settings.approvals
-    return RunLimits(
-        default_budget=run.budget,
-        max_budget=run.maximum_budget,
-        max_question=run.max_question,
-        background_budget=background.budget,
-        max_background_budget=background.maximum_budget,
-        background_width=background.tasks,
-        deaths=background.deaths,
-        resume_budget=approvals.resume_budget,
-        review_after=approvals.after_degradations,
-        task_timeout=run.task_timeout,
-        max_calls=run.max_calls,
-        grace_ceiling=run.grace_ceiling,
-        grace_floor=run.grace_floor,
-        planning_share=run.planning_share,
-        max_runs=run.max_runs,
-    )
-
-
-def _durable(settings: Settings) -> DurableLimits:
-    background = settings.background
-    return DurableLimits(
-        width=background.width,
-        queue=background.queue,
-        lease=background.lease,
-        skew=background.clock_skew,
-        approval_expires=settings.approvals.expires,
-        retention=retention_of(settings),
-        prune_every=settings.store.prune_every,
-    )
-
-
-def retention_of(settings: Settings) -> Retention:
-    """How long the settings have things kept; runs for their longest budget and 300 s at least."""
-    store = settings.store
-    least = settings.run.maximum_budget + 300
-    return Retention(
-        runs=max(store.keep_runs, least),
-        keyed=store.keep_keys,
-        sessions=store.keep_sessions,
-        details=max(store.keep_details, least),
-    )
-
-
-def store_of(settings: Settings) -> RunStore | None:
-    """The store that the settings name; None when they name none. Whoever makes it closes it."""
-    if settings.store.path is None:
-        return None
-    from failsoft.base.redaction import Redactor
-    from failsoft.stores.sqlite import SqliteStore
-
-    return SqliteStore(
-        settings.store.path,
-        synchronous="FULL" if settings.store.synchronous == "full" else "NORMAL",
-        redactor=Redactor(patterns=settings.redaction.patterns, names=settings.redaction.names),
-        migrate=settings.store.migrate,
-    )
-
-
-def _number(value: object, param: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise BadInput(f"{param} must be a number, not {type(value).__name__}", param=param)
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf
-    if not math.isfinite(number):
-        raise BadInput(f"{param} must be a finite number", param=param)
-    return number
-
-
-def _check_input(request: RunRequest, limits: RunLimits) -> None:
-    text: object = request.input
-    if not isinstance(text, str):
-        raise BadInput("the question must be text", param="input")
-    if not text.strip():
-        raise BadInput("the question is empty", param="input")
-    if not text.isascii() and not readable(text):
-        raise BadInput("the question holds halves of characters: it is no text", param="input")
-    if len(text) > limits.max_question:
-        raise BadInput(
-            f"the question has {len(text)} characters, more than the {limits.max_question} allowed", param="input"
-        )
-    mode: object = request.mode
-    if mode not in (None, "fast", "deep"):
-        raise BadInput(f"mode must be fast or deep, not {mode!r:.80}", param="mode")
