@@ -30,6 +30,8 @@ Mode = Literal["fast", "deep"]
 
 def language_of(text: str) -> Language:
     """The language to answer in: Chinese when at least one in ten letters is a Han character, else English."""
+    if text.isascii():
+        return "en"
     han = sum(1 for c in text if "\u4e00" <= c <= "\u9fff" or "\u3400" <= c <= "\u4dbf")
     letters = sum(1 for c in text if c.isalpha())
     return "zh" if han and han * 10 >= letters else "en"

@@ -13,7 +13,7 @@ from failsoft.runs.agents import Agent
 from failsoft.runs.crew import within
 from failsoft.runs.limits import RunParts
 from failsoft.runs.plan import Plan, TaskSpec, check_plan
-from failsoft.runs.planner import PlanContext, PlanFailure, PlanRequest
+from failsoft.runs.planner import PlanContext, PlanFailure, PlanRequest, StaticPlanner
 from failsoft.runs.progress import History
 from failsoft.runs.split import tails
 
@@ -55,15 +55,17 @@ async def make_plan(
             refused=tuple(refused),
         )
         try:
-            made: object = await within(
-                parts.crew,
-                planner.plan(request, tools, context),
-                at=until,
-                what=f"planner {planner.name}",
-                patience=min(parts.limits.patience, max(0.0, cut - until)),
-                run=run,
-                tenant=request.tenant,
-            )
+            made: object = planner.fixed if isinstance(planner, StaticPlanner) else None
+            if made is None:  # else there is nothing to wait for
+                made = await within(
+                    parts.crew,
+                    planner.plan(request, tools, context),
+                    at=until,
+                    what=f"planner {planner.name}",
+                    patience=min(parts.limits.patience, max(0.0, cut - until)),
+                    run=run,
+                    tenant=request.tenant,
+                )
             if not isinstance(made, Plan):
                 raise PlanRefused(f"planner {planner.name!r} made no plan but {type(made).__name__}")
             # Withdrawn tools stay known: a plan that uses one all the same meets an open breaker, and its ladder.
