@@ -68,6 +68,7 @@ async def _apart(
         value = await fn(*args)
     except BaseException as error:
         deliver(answer, None, error)
+        del answer  # the error's traceback holds this frame
         if not isinstance(error, Exception):
             raise
     else:
@@ -92,10 +93,12 @@ async def detached(guard: Guard, ticket: Ticket, fn: Callable[..., Any], args: t
             def ended(task: asyncio.Task[Any]) -> None:
                 guard.dismiss(task)
                 guard.callee_ended(ticket)
+                ticket.callee = None  # the task holds its cancellation, whose traceback holds the ticket
 
             child.add_done_callback(ended)
             if isinstance(error, CancelledError):
                 child.cancel()
+        del answer, child  # what they hold has a traceback that holds this frame
         raise
     guard.dismiss(child)
     return value
@@ -113,7 +116,11 @@ async def threaded(guard: Guard, ticket: Ticket, fn: Callable[..., Any], args: t
             deliver(answer, value, error)
 
     ticket.callee = guard.threads.start(loop, fn, args, ended)
-    return await answer
+    try:
+        return await answer
+    finally:
+        if answer.done() and not answer.cancelled():  # `ended` was called, and is called once
+            del answer  # the error that it may hold has a traceback that holds this frame
 
 
 def bound(runner: Runner, guard: Guard, ticket: Ticket, fn: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:

@@ -63,13 +63,15 @@ class Job:
             self._loop.call_soon_threadsafe(self._report, value, error)
         except RuntimeError:
             self._done = True  # the loop is closed: nobody is left to tell
+        del error  # its traceback holds this frame
 
     def _report(self, value: Any, error: BaseException | None) -> None:
         self._done = True
         work_ends = getattr(self._loop, "work_ends", None)
         if work_ends is not None:
             work_ends(repr(self.name))
-        self._ended(value, error)
+        ended, self._ended = self._ended, _nobody
+        ended(value, error)
 
     def stack(self, depth: int = 5) -> list[str]:
         """Where the thread is now, innermost frame last; empty when it is not running."""
@@ -80,6 +82,10 @@ class Job:
 
     def __repr__(self) -> str:
         return f"<Job {self.name} {'done' if self._done else 'running'}>"
+
+
+def _nobody(value: Any, error: BaseException | None) -> None:
+    """Who is told a second time."""
 
 
 class ThreadLane:
