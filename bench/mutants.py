@@ -49,6 +49,7 @@ WHOLE = (
     "tests/issues/test_starts_in_time.py",
     "tests/cancellation/test_guarded_call.py",
     K + "traps.py",
+    "tests/composition/test_stall.py",
 )
 TOGETHER = (
     P + "small_model.py::test_every_order_and_end_does_what_the_model_says[True-1 permit, 2 wait]",

@@ -499,3 +499,23 @@ async def test_a_call_that_comes_waits_for_nothing_only_when_nobody_does():
 
 def test_the_finest_precision_and_the_coarsest_are_accepted():
     assert AdaptiveLimitPolicy(precision=1.0).precision == 1.0
+
+
+@pytest.mark.parametrize(("cut", "usual"), [(0, 0.05), (10, 0.05), (60, 0.08), (400, 0.08)])
+def test_what_calls_usually_need_counts_those_that_were_cut_as_needing_more(cut, usual):
+    times = AdaptiveTimeout(AdaptiveTimeoutPolicy())
+    for _ in range(20):
+        times.record(0.05, 0.0)
+    for _ in range(cut):
+        times.record_censored(0.08 if cut > 10 else 0.01, 0.0)
+    times.refresh(1.0)
+    assert (times.typical, times.usual) == (pytest.approx(0.05, rel=0.02), pytest.approx(usual, rel=0.02))
+
+
+async def test_a_stream_cut_by_a_lent_limit_blames_nobody_and_is_known_to_have_taken_longer():
+    one = guard("d", PLAIN)
+    with pytest.raises(FirstItemTimeout):
+        async with one.stream(lambda: Source([1]), first_item=0.2, lent=("first_item",)):
+            pass
+    assert (one.statistics().timed_out, one.statistics().neutral) == (0, 1)
+    assert sum(one.latency.histogram.cut.values()) == 1.0

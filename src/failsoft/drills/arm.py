@@ -72,7 +72,10 @@ class _Drill:
 
     def _backends(self) -> dict[str, Backend]:
         if self.scenario.kind == "models":
-            return model_backends(self.scenario, self.seed, self.ledger, self.kinds)
+            made = model_backends(self.scenario, self.seed, self.ledger, self.kinds)
+            for backend in made.values():
+                backend.kept_back = parse_duration(self.scenario.options.get("kept_back", 0))
+            return made
         return {name: Backend(name, spec, self.seed, self.ledger) for name, spec in self.scenario.downstreams.items()}
 
     async def run(self, progress: Progress | None) -> list[Measured]:

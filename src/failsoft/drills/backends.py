@@ -42,6 +42,8 @@ class Backend:
         self.started = self.ended = self.in_flight = 0
         self.late_started = self.late_ended = 0
         self.cut = self.cut_in_vain = 0
+        self.kept_back = 0.0
+        """Seconds before a client's deadline within which an answer would have come too late to be passed on."""
         """Calls whose caller left while they were worked at; those that would have been in time for their client."""
         self.measuring = False
         self.calls: Counter[int] = Counter()
@@ -133,7 +135,7 @@ class Backend:
                 await asyncio.sleep(seconds)
             except asyncio.CancelledError:
                 self.cut += 1
-                self.cut_in_vain += ends <= self._ledger.get(key, -math.inf)
+                self.cut_in_vain += ends <= self._ledger.get(key, -math.inf) - self.kept_back
                 raise
             return known_value(self.name, key)
 

@@ -366,7 +366,7 @@ class GuardedStream(Generic[T]):
             which = min(self._ends())[2]
             made = _ERRORS[which](f"{guard.name}: the {which} limit of a stream passed", downstream=guard.name)
             own = which in ("first_item", "idle", "total") and which not in self._limits.lent and not alarm.stalled
-            self._settle(Counts.TIMEOUT if own else Counts.NEUTRAL, made.code, cut=own and not self.committed)
+            self._settle(Counts.TIMEOUT if own else Counts.NEUTRAL, made.code, cut=not self.committed)
             await self._close()
             return made, self._read(made)
         if isinstance(error, CancelledError):

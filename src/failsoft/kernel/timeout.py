@@ -64,7 +64,7 @@ class AdaptiveTimeout:
 
     __slots__ = (
         "_due", "_learned", "_look_at", "_look_at_samples", "_pending", "_size", "current", "fixed", "healthy_p95",
-        "healthy_tail", "histogram", "policy", "shortened_to", "tail", "typical",
+        "healthy_tail", "histogram", "policy", "shortened_to", "tail", "typical", "usual",
     )  # fmt: skip
 
     def __init__(self, policy: AdaptiveTimeoutPolicy | None, *, fixed: float | None = None) -> None:
@@ -72,6 +72,11 @@ class AdaptiveTimeout:
         self.fixed = fixed
         self.histogram = LatencyHistogram(half_life=(policy.window if policy else 600.0) / 4)
         self.typical = 0.0
+        """The median of successes; 0 while it is unknown."""
+        self.usual = 0.0
+        """The median when calls that were cut count as taking longer, as they would have: what a call should be left.
+        Where little time is left for it only short calls succeed, and their median alone would leave it still less.
+        """
         self.healthy_p95: float | None = None
         self.healthy_tail: float | None = None
         self.tail = 0.95
@@ -155,7 +160,12 @@ class AdaptiveTimeout:
                 found = dict(zip(shares, histogram.quantiles(shares, censored=False), strict=True))
                 median, self.healthy_p95, self.healthy_tail = found[0.5], found[0.95], found[self.tail]
             self.typical = median or 0.0
+            if not histogram.cut:
+                self.usual = self.typical
+            else:
+                self.usual = histogram.quantile(0.5) or histogram.longest() or self.typical
         else:
+            self.usual = 0.0
             self.typical, self.healthy_p95, self.healthy_tail = 0.0, None, None
         policy = self.policy
         if policy is not None:

@@ -50,7 +50,7 @@ class RouteState:
         """Seconds that this route usually needs, for those before it to leave."""
         if self.guard is None:
             return MOMENT
-        return self.guard.latency.typical or self.route.usual
+        return self.guard.latency.usual or self.route.usual
 
     def lent(self, limits: RequestLimits, *, whole: bool) -> tuple[str, ...]:
         """The limits that say nothing about this route when they fire: a caller's budget set them, and too short.
