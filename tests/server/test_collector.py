@@ -13,10 +13,7 @@ class Gc:
     """What the collector asks of CPython's."""
 
     def __init__(self):
-        self.frozen, self.calls = 1000, []
-
-    def get_freeze_count(self):
-        return self.frozen
+        self.calls = []
 
     def freeze(self):
         self.calls.append("freeze")
@@ -65,16 +62,11 @@ def test_all_is_looked_at_again_after_ten_minutes(world):
     assert collection(1) == ["unfreeze"]
 
 
-def test_all_is_looked_at_again_when_there_is_much_more_of_it(world):
-    fake, _, collection = world
-    fake.frozen = 101_000
-    assert collection(1) == ["freeze"]
-    fake.frozen = 1_000_000
-    assert [collection(generation) for generation in (1, 2, 1)] == [["unfreeze"], ["freeze"], ["freeze"]]
-    fake.frozen = 1_500_000  # half more
-    assert collection(1) == ["freeze"]
-    fake.frozen += 1
-    assert collection(1) == ["unfreeze"]
+def test_all_is_looked_at_again_when_much_was_frozen(world):
+    _, _, collection = world
+    for _ in range(2):
+        assert [collection(1) for _ in range(100)] == [["freeze"]] * 100
+        assert [collection(generation) for generation in (1, 1, 2)] == [["unfreeze"], [], ["freeze"]]
 
 
 def test_cycles_that_were_frozen_are_found_in_the_end():
@@ -84,7 +76,7 @@ from failsoft.server.collector import collect_rarely
 collect_rarely()
 class Node: pass
 kept = []
-for n in range(500_000):
+for n in range(1_500_000):
     node = Node(); node.me = node
     kept.append(node)
     if len(kept) > 50_000: kept.clear()
@@ -93,4 +85,4 @@ print(gc.callbacks[-1].full > 0, len(gc.get_objects()) + gc.get_freeze_count())
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     looked, left = done.stdout.split()
     assert looked == "True"
-    assert int(left) < 350_000  # of a million
+    assert int(left) < 1_200_000

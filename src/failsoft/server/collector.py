@@ -17,8 +17,8 @@ __all__ = ["Collector", "collect_rarely"]
 
 _EVERY: Final = 600.0
 """Seconds after which all is looked at again."""
-_GROWN: Final = 100_000
-"""Objects by which what is frozen may grow, or by half, before all is looked at again."""
+_ROUNDS: Final = 100
+"""Second collections after which it is, too: by then a million objects at most were frozen."""
 _THRESHOLD: Final = (2_000, 5, 2)
 """Allocations until a first collection, and how many of each kind until one of the next; Python 3.11 has 700, 10, 10.
 A second one looks at some ten thousand objects, which takes a few milliseconds.
@@ -31,7 +31,7 @@ class Collector:
     def __init__(self, *, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._due = now() + _EVERY
-        self._base = gc.get_freeze_count()
+        self._rounds = 0
         self._all = False
         self.full = 0
         """How often all was looked at."""
@@ -44,10 +44,10 @@ class Collector:
         if generation == 2:
             gc.freeze()
             self.full += 1
-            self._all, self._base, self._due = False, gc.get_freeze_count(), self._now() + _EVERY
+            self._all, self._rounds, self._due = False, 0, self._now() + _EVERY
         elif not self._all:
-            grown = gc.get_freeze_count() - self._base
-            self._all = grown > max(_GROWN, self._base // 2) or self._now() >= self._due
+            self._rounds += 1
+            self._all = self._rounds > _ROUNDS or self._now() >= self._due
             if self._all:
                 gc.unfreeze()  # a full collection comes soon: freezing would put it off
             else:
