@@ -17,8 +17,12 @@ __all__ = ["Collector", "collect_rarely"]
 
 _EVERY: Final = 600.0
 """Seconds after which all is looked at again."""
-_ROUNDS: Final = 100
-"""Second collections after which it is, too: by then a million objects at most were frozen."""
+_ROUNDS: Final = (5, 100)
+"""Second collections after which it is, too: the fewest, while much that was frozen turns out to be garbage, and the
+most, while little does. Each freezes some ten thousand objects.
+"""
+_MUCH: Final = 1_000
+"""Objects of garbage for each of them."""
 _THRESHOLD: Final = (2_000, 5, 2)
 """Allocations until a first collection, and how many of each kind until one of the next; Python 3.11 has 700, 10, 10.
 A second one looks at some ten thousand objects, which takes a few milliseconds.
@@ -32,6 +36,7 @@ class Collector:
         self._now = now
         self._due = now() + _EVERY
         self._rounds = 0
+        self._most = 2 * _ROUNDS[0]
         self._all = False
         self.full = 0
         """How often all was looked at."""
@@ -44,10 +49,13 @@ class Collector:
         if generation == 2:
             gc.freeze()
             self.full += 1
+            least, most = _ROUNDS
+            much = info["collected"] > _MUCH * self._rounds
+            self._most = max(least, self._most // 2) if much else min(most, self._most * 2)
             self._all, self._rounds, self._due = False, 0, self._now() + _EVERY
         elif not self._all:
             self._rounds += 1
-            self._all = self._rounds > _ROUNDS or self._now() >= self._due
+            self._all = self._rounds > self._most or self._now() >= self._due
             if self._all:
                 gc.unfreeze()  # a full collection comes soon: freezing would put it off
             else:
