@@ -34,7 +34,7 @@ class Time:
 def world(monkeypatch):
     fake, time = Gc(), Time()
     monkeypatch.setattr(collector, "gc", fake)
-    one = Collector(now=time)
+    one = Collector(rounds=10, now=time)
 
     def collection(generation, collected=0):
         fake.calls.clear()
@@ -82,7 +82,7 @@ def test_cycles_that_were_frozen_are_found_in_the_end():
     code = """
 import gc
 from failsoft.server.collector import collect_rarely
-collect_rarely()
+collect_rarely(rounds=10)
 class Node: pass
 kept = []
 for n in range(500_000):

@@ -30,13 +30,13 @@ A second one looks at some ten thousand objects, which takes a few milliseconds.
 
 
 class Collector:
-    """A callback for ``gc.callbacks``."""
+    """A callback for ``gc.callbacks``; `rounds` are the second collections until all is looked at again at first."""
 
-    def __init__(self, *, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, *, rounds: int = _ROUNDS[1], now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._due = now() + _EVERY
         self._rounds = 0
-        self._most = 2 * _ROUNDS[0]
+        self._most = rounds
         self._all = False
         self.full = 0
         """How often all was looked at."""
@@ -65,9 +65,9 @@ class Collector:
         return f"<Collector full={self.full}>"
 
 
-def collect_rarely() -> None:
-    """From now on, in this process; what start-up has made is frozen."""
+def collect_rarely(*, rounds: int = _ROUNDS[1]) -> None:
+    """From now on, in this process; what start-up has made is frozen. See :class:`Collector`."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_THRESHOLD)
-    gc.callbacks.append(Collector())
+    gc.callbacks.append(Collector(rounds=rounds))
