@@ -34,7 +34,7 @@ class Time:
 def world(monkeypatch):
     fake, time = Gc(), Time()
     monkeypatch.setattr(collector, "gc", fake)
-    one = Collector(rounds=10, now=time)
+    one = Collector(rounds=40, now=time)
 
     def collection(generation, collected=0):
         fake.calls.clear()
@@ -73,16 +73,16 @@ def rounds(collection, collected):
 
 def test_all_is_looked_at_again_the_sooner_the_more_garbage_was_found(world):
     _, _, collection = world
-    assert [rounds(collection, 100) for _ in range(6)] == [10, 20, 40, 80, 100, 100]
-    assert [rounds(collection, 1_000_000) for _ in range(6)] == [100, 50, 25, 12, 6, 5]
-    assert [rounds(collection, 0) for _ in range(2)] == [5, 10]
+    assert [rounds(collection, 100) for _ in range(6)] == [40, 80, 160, 320, 400, 400]
+    assert [rounds(collection, 1_000_000) for _ in range(6)] == [400, 200, 100, 50, 25, 20]
+    assert [rounds(collection, 0) for _ in range(2)] == [20, 40]
 
 
 def test_cycles_that_were_frozen_are_found_in_the_end():
     code = """
 import gc
 from failsoft.server.collector import collect_rarely
-collect_rarely(rounds=10)
+collect_rarely(rounds=40)
 class Node: pass
 kept = []
 for n in range(500_000):

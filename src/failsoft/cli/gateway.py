@@ -47,6 +47,6 @@ async def _serve(settings: Settings, sock: Any, *, as_json: bool) -> int:
     from failsoft.server.collector import collect_rarely
     from failsoft.server.gateway_only import gateway_server
 
-    collect_rarely(rounds=10)  # there is little to look at
+    collect_rarely(rounds=40)  # there is little to look at
     async with gateway_server(settings, sock, on_listening=partial(say_address, as_json=as_json)) as server:
         return await until_stopped(server)

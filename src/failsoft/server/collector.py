@@ -17,15 +17,15 @@ __all__ = ["Collector", "collect_rarely"]
 
 _EVERY: Final = 600.0
 """Seconds after which all is looked at again."""
-_ROUNDS: Final = (5, 100)
+_ROUNDS: Final = (20, 400)
 """Second collections after which it is, too: the fewest, while much that was frozen turns out to be garbage, and the
-most, while little does. Each freezes some ten thousand objects.
+most, while little does. Each freezes some three thousand objects.
 """
-_MUCH: Final = 1_000
+_MUCH: Final = 250
 """Objects of garbage for each of them."""
-_THRESHOLD: Final = (2_000, 5, 2)
+_THRESHOLD: Final = (1_000, 2, 2)
 """Allocations until a first collection, and how many of each kind until one of the next; Python 3.11 has 700, 10, 10.
-A second one looks at some ten thousand objects, which takes a few milliseconds.
+What lives long is looked at twice whatever these are; with small ones each look is short, a millisecond or two.
 """
 
 
