@@ -519,3 +519,18 @@ async def test_a_stream_cut_by_a_lent_limit_blames_nobody_and_is_known_to_have_t
             pass
     assert (one.statistics().timed_out, one.statistics().neutral) == (0, 1)
     assert sum(one.latency.histogram.cut.values()) == 1.0
+
+
+async def test_a_failed_call_is_not_given_the_time_that_was_lost_before_it():
+    slow = BreakerPolicy(failure_ratio=None, slow_threshold=0.5, slow_ratio=0.5, minimum=1, consecutive_failures=None)
+    one = guard("d", replace(PLAIN, breaker=slow))
+    await one.call(asyncio.sleep, 0.0)
+    one.heap.lost += 50.0
+
+    async def fails():
+        await asyncio.sleep(1.0)
+        raise ConnectionResetError
+
+    with pytest.raises(ConnectionResetError):
+        await one.call(fails)
+    assert one.breaker.state == "open"
