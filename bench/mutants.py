@@ -249,18 +249,8 @@ def tested(module: str, number: int | None) -> int:
         tree = parsed(module)
         list(changes_of(tree))[number][2]()
         sys.meta_path.insert(0, Mutated(module, tree))
-    options = [
-        "-x",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:randomly",
-        "-n0",
-        "--timeout=0",
-        "--no-header",
-        "--hypothesis-seed=0",
-    ]
+    options = ["-x", "-q", "-n0", "--timeout=0", "--no-header", "--hypothesis-seed=0"]
+    options += ["-p", "no:cacheprovider", "-p", "no:randomly"]
     options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # some were loaded before the fork
     for files in (TESTS[module], WHOLE, TOGETHER if module in MEETING else ()):  # few are collected for most mutants
         if files and (status := int(pytest.main([*options, *files]))):

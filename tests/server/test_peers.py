@@ -43,11 +43,20 @@ def test_one_page_stays_what_it_is():
     assert merged([page(3)]).decode() == page(3)
 
 
-@given(st.text() | st.lists(st.sampled_from(["# HELP a b", "# TYPE a counter", "# TYPE a gauge", "a 1", "a x", "b 2"])))
+LINES = ["# HELP a b", "# TYPE a counter", "# TYPE a gauge", "a 1", "a x", "a nan", "a -inf", "b 2"]
+
+
+@given(st.text() | st.lists(st.sampled_from(LINES)))
 def test_whatever_a_peer_says_harms_nothing(said):
     text = said if isinstance(said, str) else "\n".join(said)
     found = merged([page(1), text]).decode()
     assert figures(found)['calls_total{downstream="db"}'] == 1
+
+
+@pytest.mark.parametrize("number", ["NaN", "+Inf", "-Inf"])
+def test_what_is_no_finite_number_is_passed_on(number):
+    text = f"# HELP a b\n# TYPE a gauge\na {number}\n"
+    assert merged([text]).decode() == text
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,25 @@ class BackgroundSettings(Section):
     deaths: int = key(5, "After so many processes that died while they drove a run it is given up.", scope="run", ge=0)
 
 
-class ApprovalSettings(Section):
+class PagedSettings(Section):
+    """Where whoever is on call is told."""
+
+    webhook: str | None = key(
+        None, "Where whoever is on call is told: an `https://` URL (`http://` for this machine).", scope="process"
+    )
+    webhook_secret: SecretStr | None = key(
+        None, "What the webhook's messages are signed with, by `${NAME}` from the environment.", scope="process"
+    )
+
+    @field_validator("webhook")
+    @classmethod
+    def _url(cls, value: str | None) -> str | None:
+        if value is not None and not re.match(r"https://|http://(localhost|127\.0\.0\.1|\[::1\])[:/]", value):
+            raise ValueError("should be an https:// URL, or http:// on this machine")
+        return value
+
+
+class ApprovalSettings(PagedSettings):
     """Questions to people."""
 
     expires: Seconds = key(86_400.0, "How long a person has.", scope="run", unit="seconds", gt=0)
@@ -81,21 +99,9 @@ class ApprovalSettings(Section):
         0, "After so many degradations of a tool in a row a person is asked before another answer does without it; "
         "0: never.", scope="run", ge=0,
     )  # fmt: skip
-    webhook: str | None = key(
-        None, "Where whoever is on call is told of new approvals: an `https://` URL (`http://` for this machine).",
-        scope="process",
-    )  # fmt: skip
-    webhook_secret: SecretStr | None = key(
-        None, "What the webhook's messages are signed with, by `${NAME}` from the environment.", scope="process"
-    )
-
-    @field_validator("webhook")
-    @classmethod
-    def _url(cls, value: str | None) -> str | None:
-        return _reachable(value)
 
 
-class AlarmSettings(Section):
+class AlarmSettings(PagedSettings):
     """What happens when more runs run out of time than may: a diagnosis is made, logged, and told."""
 
     timed_out: float = key(
@@ -106,23 +112,6 @@ class AlarmSettings(Section):
         900.0, "Over how long a time the diagnosis that comes with an alarm looks.", scope="process", unit="seconds",
         gt=0, le=86_400,
     )  # fmt: skip
-    webhook: str | None = key(
-        None, "Where whoever is on call is told: an `https://` URL (`http://` for this machine).", scope="process"
-    )
-    webhook_secret: SecretStr | None = key(
-        None, "What the webhook's messages are signed with, by `${NAME}` from the environment.", scope="process"
-    )
-
-    @field_validator("webhook")
-    @classmethod
-    def _url(cls, value: str | None) -> str | None:
-        return _reachable(value)
-
-
-def _reachable(url: str | None) -> str | None:
-    if url is not None and not re.match(r"https://|http://(localhost|127\.0\.0\.1|\[::1\])[:/]", url):
-        raise ValueError("should be an https:// URL, or http:// on this machine")
-    return url
 
 
 class RedactionSettings(Section):

@@ -84,8 +84,8 @@ def _escaped(value: str) -> str:
 
 
 def _number(value: float) -> str:
-    if value == math.inf:
-        return "+Inf"
+    if not math.isfinite(value):  # a peer's page may have any of them
+        return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
     return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(value)
 
 
