@@ -12,16 +12,29 @@ __all__ = ["weight"]
 _SAMPLE: Final = 8
 """Items of a collection that are looked at; the others are taken to be like them."""
 _DEPTH: Final = 8
+_SMALL: Final = frozenset({type(None), bool, int, float})
 
 
 def weight(value: Any, depth: int = _DEPTH) -> int:
     """Bytes, within a small factor; takes microseconds, however large the value is."""
-    if value is None or isinstance(value, bool | int | float):
+    kind = type(value)
+    if kind is str:  # what most values are, and most of what is in them
+        return 56 + len(value)
+    if kind in _SMALL or isinstance(value, bool | int | float):
         return 32
     if isinstance(value, str | bytes | bytearray | memoryview):
         return 56 + len(value)
     if depth == 0:
         return 64
+    if kind is dict:
+        if len(value) > _SAMPLE:
+            return _many(len(value), [weight(k, depth - 1) + weight(v, depth - 1) for k, v in _few(value.items())])
+        size = 64 + 8 * len(value)
+        for key, inner in value.items():
+            size += weight(key, depth - 1) + weight(inner, depth - 1)
+        return size
+    if kind is list or kind is tuple:
+        return _many(len(value), [weight(item, depth - 1) for item in value[:_SAMPLE]])
     if isinstance(value, Mapping):
         return _many(len(value), [weight(k, depth - 1) + weight(v, depth - 1) for k, v in _few(value.items())])
     if isinstance(value, Sequence | Set):

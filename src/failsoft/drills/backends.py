@@ -42,9 +42,9 @@ class Backend:
         self.started = self.ended = self.in_flight = 0
         self.late_started = self.late_ended = 0
         self.cut = self.cut_in_vain = 0
+        """Calls whose caller left while they were worked at; those that would have been in time for their client."""
         self.kept_back = 0.0
         """Seconds before a client's deadline within which an answer would have come too late to be passed on."""
-        """Calls whose caller left while they were worked at; those that would have been in time for their client."""
         self.measuring = False
         self.calls: Counter[int] = Counter()
         """Calls by tenth of a second since measuring began."""

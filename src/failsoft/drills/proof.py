@@ -182,4 +182,7 @@ def _number(value: float | None) -> str:
 
 
 def _share(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.2g} %" if value else "0"
+    if value is None:
+        return "–"
+    share = 100 * value
+    return f"{share:.0f} %" if share >= 10 else f"{share:.2g} %" if share else "0"
