@@ -11,6 +11,8 @@
 * ``asyncio_timeout_us`` is the cost of ``async with asyncio.timeout(…)`` around the same callable in the same run: a
   yardstick for the machine. It was 4.2 where the goals were set (guard 6, stretch 4; detachable 12; contended 12).
 * ``contended``: 64 tasks on 8 permits, of a callable that suspends once, against the 64 tasks without a guard.
+* ``detachable_floor_us``, ``contended_floor_us``: the same with nothing but a task for each call, or a semaphore: what
+  no guard can cost less than.
 * ``bytes_per_waiter``: what a call waiting for a permit takes more than a task that waits for a bare future.
 * ``waiting_slowdown``: calls through a queue in which 100 000 others wait, against the same with nobody else.
 """
@@ -135,6 +137,34 @@ def contended() -> Arm:
     return crowd(lambda: call(suspending))
 
 
+def tasked(fn: Callee) -> Arm:
+    """A task of its own for each call, and nothing else."""
+
+    async def answered(answer: asyncio.Future[Any]) -> None:
+        answer.set_result(await fn())
+
+    async def call() -> Any:
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Any] = loop.create_future()
+        task = loop.create_task(answered(answer))
+        value = await answer
+        del task
+        return value
+
+    return bare(call)
+
+
+def semaphored() -> Arm:
+    """The crowd on eight permits of a semaphore, and nothing else."""
+    permits = asyncio.Semaphore(8)
+
+    async def call() -> Any:
+        async with permits:
+            return await suspending()
+
+    return crowd(call)
+
+
 def decorated(wrapped: Callee) -> Arm:
     return bare(wrapped)
 
@@ -256,7 +286,9 @@ async def cpu_times(rounds: int, calls: int, only: set[str]) -> dict[str, Any]:
         "guard suspending": guarded(suspending),
         "detachable": guarded(immediate, detachable=True),
         "detachable suspending": guarded(suspending, detachable=True),
+        "detachable floor": tasked(immediate),
         "contended": contended(),
+        "contended floor": semaphored(),
         "timeout": timed(immediate),
     }
     missing = []
@@ -278,7 +310,9 @@ async def cpu_times(rounds: int, calls: int, only: set[str]) -> dict[str, Any]:
         "guard_suspending_us": above("guard suspending", "bare suspending"),
         "detachable_us": above("detachable"),
         "detachable_suspending_us": above("detachable suspending", "bare suspending"),
+        "detachable_floor_us": above("detachable floor"),
         "contended_us": above("contended", "bare crowd"),
+        "contended_floor_us": above("contended floor", "bare crowd"),
         "asyncio_timeout_us": above("timeout"),
         "bare_us": {name: round(medians[name] * 1e6, 2) for name in ("bare", "bare suspending", "bare crowd")},
         "peers": {
