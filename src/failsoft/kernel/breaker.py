@@ -138,42 +138,12 @@ class Breaker:
     """
 
     __slots__ = (
-        "_alarm",
-        "_alert_until",
-        "_by_hand",
-        "_credit",
-        "_failed_rounds",
-        "_failure_mask",
-        "_failure_row",
-        "_good_probes",
-        "_hung",
-        "_hung_fails",
-        "_hung_over",
-        "_last_ok",
-        "_listener_errors",
-        "_on_transition",
-        "_open_until",
-        "_opened",
-        "_over",
-        "_passed_at",
-        "_probes",
-        "_quiet_until",
-        "_reason",
-        "_refused",
-        "_rng",
-        "_since",
-        "_slow",
-        "_stalls",
-        "_timeout_mask",
-        "_timeout_row",
-        "_window",
-        "clear",
-        "generation",
-        "name",
-        "policy",
-        "standing",
-        "state",
-    )
+        "_alarm", "_alert_until", "_by_hand", "_credit", "_failed_rounds", "_failure_mask", "_failure_row",
+        "_good_probes", "_hung", "_hung_fails", "_hung_over", "_last_ok", "_listener_errors", "_on_transition",
+        "_open_until", "_opened", "_over", "_passed_at", "_probes", "_quiet_until", "_reason", "_refused", "_rng",
+        "_since", "_slow", "_stalls", "_timeout_mask", "_timeout_row", "_window", "clear", "generation", "name",
+        "policy", "standing", "state",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -204,7 +174,7 @@ class Breaker:
         self._by_hand = False
         self._passed_at = -math.inf
         self._credit = 0.0
-        """Below 1 always, and spent by the first call of a ramp, which passes in any case."""
+        """What the calls of this ramp have earned and not spent: below 1 always."""
         self._window = RollingWindow(policy.window)
         self._stalls = Recent(STALLS_WITHIN)
         self._apply(policy)
@@ -498,6 +468,7 @@ class Breaker:
         """`lasting`: taken for recovered at once. Otherwise that is so when the ramp was gone through."""
         self._by_hand = False
         self._passed_at = -math.inf
+        self._credit = 0.0
         if lasting:
             self._failed_rounds = 0
         self._enter(_CLOSED, reason, now)
