@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import urllib.request
 from pathlib import Path
 
@@ -16,6 +17,10 @@ from failsoft.cli.main import execute
 pytestmark = pytest.mark.timeout(60)
 
 MODELS = "models: {hi: {routes: {text: {text: 'You said: {question}'}}}}\n"
+OTHER_MODELS = """models:
+  hi: {routes: {text: {text: 'Now: {question}'}}}
+  bye: {routes: {text: {text: 'Bye.'}}}
+"""
 HEAVY = ("fastapi", "starlette", "failsoft.runs", "failsoft.tools", "failsoft.app", "duckdb", "numpy", "matplotlib")
 
 
@@ -25,6 +30,12 @@ def run(
     env = {name: value for name, value in os.environ.items() if not name.startswith(("OPENAI_", "FAILSOFT_"))}
     command = [sys.executable, "-c", code, *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder, env=env)
+
+
+def models(address: str) -> list[str]:
+    with urllib.request.urlopen(f"{address}/health/readiness", timeout=20) as response:
+        found: list[str] = json.load(response)["models"]
+    return found
 
 
 @pytest.mark.parametrize(("one", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
@@ -41,6 +52,14 @@ def test_models_alone_are_served_until_a_signal(tmp_path, flag, one, code):
             assert json.load(response)["choices"][0]["message"]["content"] == "You said: secret words"
         with urllib.request.urlopen(f"{address}/health/readiness", timeout=20) as response:
             assert json.load(response) == {"status": "ready", "models": ["hi"]}
+        (tmp_path / "failsoft.yaml").write_text(OTHER_MODELS)
+        process.send_signal(signal.SIGHUP)
+        until = time.monotonic() + 20
+        while (found := models(address)) != ["hi", "bye"] and time.monotonic() < until:
+            time.sleep(0.05)
+        assert found == ["hi", "bye"]
+        with urllib.request.urlopen(request, timeout=20) as response:
+            assert json.load(response)["choices"][0]["message"]["content"] == "Now: secret words"
         status = Path(f"/proc/{process.pid}/status")
         if status.exists():
             rss = int(status.read_text().partition("VmRSS:")[2].split()[0])
@@ -48,8 +67,9 @@ def test_models_alone_are_served_until_a_signal(tmp_path, flag, one, code):
         process.send_signal(one)
         _, err = process.communicate(timeout=20)
         assert (process.returncode, "Traceback" in err) == (code, False), err
-        (line,) = [json.loads(one) for one in err.splitlines() if one.startswith("{")]
-        assert (line["alias"], line["route"], line["status"]) == ("hi", "text", 200)
+        for line in [json.loads(one) for one in err.splitlines() if one.startswith("{")]:
+            assert (line["alias"], line["route"], line["status"]) == ("hi", "text", 200)
+        assert "changed: models.bye, models.hi.routes" in err
         assert "secret" not in err
     finally:
         process.kill()

@@ -9,6 +9,7 @@ from tests.runs.worlds import agent, plan, task
 from failsoft.app import App
 from failsoft.config import Settings, load_settings
 from failsoft.config.reload import Reloader, changes
+from failsoft.models.chat_request import ChatRequest
 from failsoft.runs.result import RunRequest
 
 
@@ -79,6 +80,35 @@ async def test_a_change_reaches_runs_and_guards_of_a_running_app_and_keeps_their
         await file.change("run: {budget: 5s}\ndownstreams: {work: {permits: 1, queue: 100}}\nserver: {port: 2}\n")
         assert (await reloader.look()).changed == ("downstreams.work.permits",)
         assert (await handle.result()).status == "completed"
+
+
+def test_models_come_and_go_where_there_are_any():
+    def models(**texts):
+        return settings_of(models={name: {"routes": {"r": {"text": text}}} for name, text in texts.items()})
+
+    assert changes(models(a="one"), models(a="two", b="three")) == (("models.a.routes", "models.b"), ())
+    assert changes(models(a="one", b="three"), models(b="three")) == (("models.a",), ())
+
+
+async def test_models_change_in_a_running_app(tmp_path):
+    file = File(tmp_path)
+    await file.change("models: {a: {routes: {r: {text: one}}}}\n")
+    first = await asyncio.to_thread(file.load)
+    async with App(first, agents=[agent(plan(task("a")))], store="off") as app:
+        reloader = await file.reloader(app.reconfigure)
+
+        async def said(model):
+            request = ChatRequest({"model": model, "messages": [{"role": "user", "content": "hi"}]}, 50)
+            answer = await app.gateway.complete(request, app.gateway.record(request))
+            return answer["choices"][0]["message"]["content"]
+
+        assert await said("a") == "one"
+        await file.change("models: {a: {routes: {r: {text: two}}}, b: {routes: {r: {text: three}}}}\n")
+        assert str(await reloader.look()) == "changed: models.a.routes, models.b"
+        assert (await said("a"), await said("b")) == ("two", "three")
+        await file.change("models: {b: {routes: {}}}\n")
+        assert "b" in (await reloader.look()).error
+        assert (await said("a"), await said("b")) == ("two", "three")
 
 
 @pytest.mark.parametrize(

@@ -665,10 +665,13 @@ class App:
         return self.durable.reviews
 
     def reconfigure(self, settings: Settings) -> None:
-        """Changes what may change while it runs: limits of runs to come, and each guard in place, keeping its state.
+        """Changes what may change while it runs: limits of runs to come, models, and each guard in place, keeping its
+        state.
 
         What needs a restart (scope ``process``) stays as it was, whatever `settings` say.
         """
+        if self.gateway is not None:
+            self.gateway.reconfigure(settings.aliases())  # first, for it may refuse
         before, self.settings = self.settings, settings
         self.limits = limits_of(settings)
         if self._parts is not None:
@@ -680,12 +683,6 @@ class App:
                 policy = settings.policy(spec.downstream, default=default)
                 if policy != before.policy(spec.downstream, default=default):
                     self.kernel.guard(spec.downstream, policy)
-        if self.gateway is not None:
-            known = {route.downstream: route.policy for alias in before.aliases() for route in alias.routes}
-            for alias in settings.aliases():
-                for route in alias.routes:
-                    if route.text is None and known.get(route.downstream, route.policy) != route.policy:
-                        self.kernel.guard(route.downstream, route.policy)
 
     # --- views -----------------------------------------------------------------------------------------------------
 

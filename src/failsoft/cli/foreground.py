@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from failsoft.cli.main import INTERRUPTED, OK
 
 if TYPE_CHECKING:
+    from failsoft.config.reload import Reloader
     from failsoft.server.listening import Listening
 
 __all__ = ["say_address", "until_stopped"]
@@ -24,8 +25,8 @@ def say_address(address: str, *, as_json: bool) -> None:
         sys.stdout.flush()
 
 
-async def until_stopped(server: Listening) -> int:
-    """Serves; gives the exit code: 0 after SIGTERM, 130 after Ctrl-C."""
+async def until_stopped(server: Listening, reloader: Reloader) -> int:
+    """Serves, with settings that change meanwhile; gives the exit code: 0 after SIGTERM, 130 after Ctrl-C."""
     code = OK
 
     def stop(one: signal.Signals) -> None:
@@ -37,5 +38,11 @@ async def until_stopped(server: Listening) -> int:
     with contextlib.suppress(NotImplementedError):
         for one in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(one, stop, one)
-    await server.serve_until_stopped()
+        loop.add_signal_handler(signal.SIGHUP, reloader.ask)
+    async with asyncio.TaskGroup() as tasks:
+        watching = tasks.create_task(reloader.watch())
+        try:
+            await server.serve_until_stopped()
+        finally:
+            watching.cancel()
     return code

@@ -167,7 +167,7 @@ def serve(
 
     flags = {"server.host": host, "server.port": port}
     if not (data or fault or load or store) and (settings := wanted_alone(config, flags, asked=gateway)) is not None:
-        raise typer.Exit(run_alone(settings, as_json=json_))
+        raise typer.Exit(run_alone(settings, config, flags, as_json=json_))
     if gateway:
         raise typer.BadParameter("the gateway alone takes neither --data nor --fault", param_hint="--gateway")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -104,13 +103,5 @@ async def _serve(
     collect_rarely()
     async with prepared.app(faults) as app:
         server = HttpServer(app, sock, on_listening=partial(say_address, as_json=as_json))
-        loop = asyncio.get_running_loop()
         reloader = Reloader(app.settings, read, app.reconfigure, file=settings_file(config))
-        with contextlib.suppress(NotImplementedError):
-            loop.add_signal_handler(signal.SIGHUP, reloader.ask)
-        async with asyncio.TaskGroup() as tasks:
-            watching = tasks.create_task(reloader.watch())
-            try:
-                return await until_stopped(server)
-            finally:
-                watching.cancel()
+        return await until_stopped(server, reloader)

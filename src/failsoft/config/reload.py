@@ -140,14 +140,12 @@ def _differences(before: Any, after: Any, path: str, now: list[str], later: list
                     continue
                 if one in old and one in new:
                     _differences(old[one], new[one], f"{here}.{one}.", now, later)
-                else:  # a downstream's section may come and go; models and keys are made at the start
-                    (now if here == "downstreams" else later).append(f"{here}.{one}")
+                else:  # downstreams may come and go, and models where there are any; keys are made at the start
+                    (later if here == "keys" or (here == "models" and not old) else now).append(f"{here}.{one}")
         else:
             extra = field.json_schema_extra
             scope = extra.get("scope") if isinstance(extra, dict) else "downstream"
-            # an alias is made at the start; of it only how its routes are guarded changes in place
-            fixed = scope == "process" or (here.startswith("models.") and ".guard" not in here)
-            (later if fixed else now).append(here)
+            (later if scope == "process" else now).append(here)
 
 
 _NAMED = frozenset({"downstreams", "models", "keys"})

@@ -706,6 +706,11 @@ class Guard:
             found = self._kept[key] = make()
         return cast("Kept", found)
 
+    @property
+    def holds_something(self) -> bool:
+        """Whether there is anything to be closed, or a call in flight."""
+        return bool(self._tickets or self._kept or self._children or self.threads.threads or self.bulkhead.waiting)
+
     async def aclose(self) -> None:
         """Ends idle threads, closes what was kept, cancels detached callees; a running thread ends by itself."""
         self.threads.close()
@@ -736,6 +741,8 @@ class Kernel:
         self.sources = sources if sources is not None else Sources()
         self.probes = probes if probes is not None else ProbeCap()
         self._guards: dict[str, Guard] = {}
+        self._retired: list[Guard] = []
+        """Guards that are no longer in use and still hold something."""
 
     @property
     def guards(self) -> Mapping[str, Guard]:
@@ -752,6 +759,12 @@ class Kernel:
             found.reconfigure(chosen)
         return found
 
+    def retire(self, name: str) -> None:
+        """Forgets a downstream that no new call goes to; calls in flight end under its guard (harmless if unknown)."""
+        found = self._guards.pop(name, None)
+        if found is not None:
+            self._retired = [one for one in (*self._retired, found) if one.holds_something]
+
     def whose(self, task: asyncio.Task[Any]) -> Guard | None:
         """The guard whose callee runs in that task, if that is certain; may be asked from another thread."""
         found = [one for one in list(self._guards.values()) if one.runs_in(task)]
@@ -759,7 +772,7 @@ class Kernel:
 
     async def aclose(self) -> None:
         """Closes every guard."""
-        for one in self._guards.values():
+        for one in (*self._guards.values(), *self._retired):
             await one.aclose()
 
     def __repr__(self) -> str:

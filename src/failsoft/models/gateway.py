@@ -66,19 +66,39 @@ class Gateway:
         self.level3 = Level3(on_change=self._on_level3)
         """Whether models fail as a whole."""
         self._aliases: dict[str, AliasState] = {}
+        self.reconfigure(aliases)
+
+    def reconfigure(self, aliases: Sequence[Alias]) -> None:
+        """Takes these aliases in place of those there are; calls in flight end at the routes that they began with.
+
+        What is about the same upstream still keeps what is known of it: its guard, its levels, which route an alias is
+        on. Cached answers stay while the same routes would give them. Raises ``ValueError``, and changes nothing, when
+        the aliases contradict each other.
+        """
         policies: dict[str, Policy] = {}
+        names: set[str] = set()
         for alias in aliases:
-            if alias.name in self._aliases:
+            if alias.name in names:
                 raise ValueError(f"two aliases are called {alias.name!r}")
+            names.add(alias.name)
             for route in alias.routes:
                 if route.text is None and policies.setdefault(route.downstream, route.policy) != route.policy:
                     raise ValueError(f"{alias.name}: another alias guards the same route {route.name!r} otherwise")
-            self._aliases[alias.name] = AliasState(alias, self)
+        before = self._aliases
+        self._aliases = {alias.name: AliasState(alias, self, before.get(alias.name)) for alias in aliases}
+        for state in before.values():
+            for known in state.routes:
+                if known.guard is not None and known.guard.name not in policies:
+                    self.kernel.retire(known.guard.name)
 
     @property
     def aliases(self) -> Mapping[str, Alias]:
         """The aliases by name."""
         return {name: state.alias for name, state in self._aliases.items()}
+
+    def serves(self, name: str) -> bool:
+        """Whether there is an alias called `name`."""
+        return name in self._aliases
 
     def alias(self, name: str) -> Alias:
         """The alias called `name`; raises :class:`~failsoft.base.errors.NotFound` naming those there are."""

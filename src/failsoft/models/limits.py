@@ -85,12 +85,12 @@ class LoadSource(Protocol):
 class InFlightLoad:
     """The load by our own count: calls in flight over the `capacity` that the server is taken to have."""
 
-    __slots__ = ("_capacity", "in_flight")
+    __slots__ = ("capacity", "in_flight")
 
     def __init__(self, capacity: int) -> None:
         if capacity < 1:
             raise ValueError("capacity must be at least 1")
-        self._capacity = capacity
+        self.capacity = capacity
         self.in_flight = 0
 
     def started(self) -> None:
@@ -103,10 +103,10 @@ class InFlightLoad:
 
     def load(self) -> float | None:
         """See :class:`LoadSource`."""
-        return self.in_flight / self._capacity
+        return self.in_flight / self.capacity
 
     def __repr__(self) -> str:
-        return f"<InFlightLoad {self.in_flight}/{self._capacity}>"
+        return f"<InFlightLoad {self.in_flight}/{self.capacity}>"
 
 
 def cold_limit(settings: ModelLimits, tokens: int, max_tokens: int | None, load: float | None) -> float:

@@ -70,6 +70,12 @@ class Staged:
         self._since: float | None = None
         self._checked = -math.inf
 
+    def reconfigure(self, policy: StagedPolicy) -> None:
+        """Takes a new policy in place: levels that are on stay on until they end by it."""
+        if policy.for_seconds != self.policy.for_seconds:
+            self._recent = LatencyHistogram(half_life=policy.for_seconds / 15)
+        self.policy = policy
+
     @property
     def limit(self) -> float | None:
         """The shortened limit in seconds while L1 is on."""

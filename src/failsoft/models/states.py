@@ -30,7 +30,12 @@ class RouteState:
     __slots__ = ("as_asked", "guard", "headers", "index", "load", "route", "staged", "url")
 
     def __init__(
-        self, index: int, route: Route, guard: Guard | None, on_change: Callable[[StagedChange], None]
+        self,
+        index: int,
+        route: Route,
+        guard: Guard | None,
+        on_change: Callable[[StagedChange], None],
+        before: RouteState | None,
     ) -> None:
         self.index = index
         self.route = route
@@ -42,8 +47,13 @@ class RouteState:
         self.as_asked = route.model is not None and route.system is None and route.max_input_tokens is None
         """Whether prompts go out as they were estimated: only such can correct the estimate."""
         self.guard = guard
-        self.staged = Staged(route.staged, on_change)
-        self.load = InFlightLoad(route.capacity)
+        if before is None:
+            self.staged = Staged(route.staged, on_change)
+            self.load = InFlightLoad(route.capacity)
+        else:
+            self.staged, self.load = before.staged, before.load
+            self.staged.reconfigure(route.staged)
+            self.load.capacity = route.capacity
 
     @property
     def usual(self) -> float:
@@ -74,22 +84,47 @@ class RouteState:
 
 
 class AliasState:
-    """What is kept of one alias."""
+    """What is kept of one alias. ``before``: what was kept of it while it was configured otherwise."""
 
     __slots__ = ("alias", "answers", "flights", "routes", "stickiness")
 
-    def __init__(self, alias: Alias, gateway: Gateway) -> None:
+    def __init__(self, alias: Alias, gateway: Gateway, before: AliasState | None = None) -> None:
         self.alias = alias
         rng = gateway.sources.rng
         self.answers = None if alias.cache is None else AnswerCache(alias.cache, rng=rng)
         self.flights = Flights()
         self.stickiness = Stickiness(alias.stickiness, len(alias.routes), rng=rng)
-        self.routes = [
+        known = {} if before is None else {one.route.downstream: one for one in before.routes}
+        self.routes: list[RouteState] = [
             RouteState(
                 index,
                 route,
                 None if route.text is not None else gateway.kernel.guard(route.downstream, route.policy),
                 gateway.on_staged(alias.name, route.name),
+                known.get(route.downstream),
             )
             for index, route in enumerate(alias.routes)
         ]
+        if before is None:
+            return
+        same = {one.index: known[name].index for one in self.routes if (name := one.route.downstream) in known}
+        self.stickiness.take_over(before.stickiness, same)
+        if list(map(_wording, alias.routes)) == list(map(_wording, before.alias.routes)):
+            self.flights = before.flights
+            if alias.cache is not None and before.answers is not None:
+                self.answers = before.answers
+                self.answers.reconfigure(alias.cache)
+
+
+def _wording(route: Route) -> tuple[object, ...]:
+    """What decides what a route says to a question."""
+    return (
+        route.downstream,
+        dict(route.headers),
+        route.text,
+        route.system,
+        route.equivalent,
+        route.max_input_tokens,
+        route.max_tokens,
+        route.output_note,
+    )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 __all__ = ["Stickiness", "StickinessPolicy"]
@@ -53,6 +54,15 @@ class Stickiness:
         self.switches = 0
         self._current = 0
         self._routes = [_Route() for _ in range(number)]
+
+    def take_over(self, before: Stickiness, same: Mapping[int, int]) -> None:
+        """Goes on where `before` was: `same` maps routes here to the same ones there. A route that is new, and better
+        than the one in use, is tried by the next request.
+        """
+        for here, there in same.items():
+            self._routes[here] = before._routes[there]
+        self._current = next((here for here, there in same.items() if there == before._current), 0)
+        self.switches = before.switches
 
     @property
     def current(self) -> int:

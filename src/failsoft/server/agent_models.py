@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -48,16 +48,16 @@ class _Pace:
 
 
 class AgentModels:
-    """The agents of `app`, but by their prefixed names alone where an alias has the same name.
+    """The agents of `app`. Where an alias has the name of one, the alias is meant, and the agent has its prefix.
 
     ``budget`` is what the door gives calls that name none: such a run gets its agent's usual budget instead.
     """
 
-    def __init__(self, app: App, aliases: Collection[str], *, budget: float) -> None:
+    def __init__(self, app: App, *, budget: float) -> None:
         self._app = app
         self._budget = budget
         self._names = {PREFIX + name: name for name in app.agents.names}
-        self._names |= {name: name for name in app.agents.names if name not in aliases}
+        self._names |= {name: name for name in app.agents.names}
 
     def serves(self, model: str) -> bool:
         """Whether `model` is one of ours."""

@@ -22,7 +22,7 @@ from failsoft.server.plain import Receive, Scope, Send, send_body
 from failsoft.server.refusals import error_body
 from failsoft.transports.aiohttp_transport import AiohttpTransport
 
-__all__ = ["gateway_server"]
+__all__ = ["GatewayServer", "gateway_server"]
 
 _encode = msgspec.json.Encoder().encode
 
@@ -34,7 +34,7 @@ async def gateway_server(
     *,
     kernel: Kernel | None = None,
     on_listening: Callable[[str], None] | None = None,
-) -> AsyncIterator[Listening]:
+) -> AsyncIterator[GatewayServer]:
     """A server for the settings' models on `sock`; ``await server.serve_until_stopped()`` runs it."""
     kernel = kernel or Kernel()
     transport = AiohttpTransport(connections=settings.gateway.connections)
@@ -44,7 +44,7 @@ async def gateway_server(
     readiness = Readiness()
     api = OpenAIApi(
         gateway,
-        _Rest(kernel, readiness, list(gateway.aliases)),
+        _Rest(gateway, readiness),
         settings=settings.gateway,
         ring=KeyRing(settings.keys),
         log=CallLog.named(settings.gateway.log),
@@ -52,7 +52,7 @@ async def gateway_server(
     if settings.server.peers:
         api.peers = PeerMetrics(settings.server.peers, kernel, transport)
     try:
-        yield Listening(api, sock, settings.server, readiness=readiness, cut=api.cut, on_listening=on_listening)
+        yield GatewayServer(api, sock, settings, readiness=readiness, on_listening=on_listening)
     finally:
         api.close()
         if webhook is not None:
@@ -61,13 +61,32 @@ async def gateway_server(
         await transport.aclose()
 
 
+class GatewayServer(Listening):
+    """Serves the OpenAI routes of one gateway on one socket."""
+
+    def __init__(
+        self,
+        api: OpenAIApi,
+        sock: socket.socket,
+        settings: Settings,
+        *,
+        readiness: Readiness,
+        on_listening: Callable[[str], None] | None = None,
+    ) -> None:
+        self._gateway = api.gateway
+        super().__init__(api, sock, settings.server, readiness=readiness, cut=api.cut, on_listening=on_listening)
+
+    def reconfigure(self, settings: Settings) -> None:
+        """Takes the settings' models in place of those there are; everything else needs a restart."""
+        self._gateway.reconfigure(settings.aliases())
+
+
 class _Rest:
     """What there is beside the OpenAI routes: health and downstreams."""
 
-    def __init__(self, kernel: Kernel, readiness: Readiness, models: list[str]) -> None:
-        self._kernel = kernel
+    def __init__(self, gateway: Gateway, readiness: Readiness) -> None:
+        self._gateway = gateway
         self._readiness = readiness
-        self._models = models
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -82,9 +101,9 @@ class _Rest:
             if self._readiness.why is not None:
                 status, body = 503, {"status": "not_ready", "why": self._readiness.why}
             else:
-                body = {"status": "ready", "models": self._models}
+                body = {"status": "ready", "models": list(self._gateway.aliases)}
         elif path == "/v1/downstreams":
-            body = downstreams_view(self._kernel)
+            body = downstreams_view(self._gateway.kernel)
         else:
             status, body = 404, error_body("not_found", "not_found", "no such path")
         await send_body(send, status, _encode(body))

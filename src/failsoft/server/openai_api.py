@@ -68,7 +68,6 @@ class OpenAIApi:
         self.calls: set[Call] = set()
         """The calls in flight."""
         self._inner = inner
-        self._names = frozenset(gateway.aliases)
         self._id_head = f"req_{self.sources.rng.getrandbits(64):016x}"
         self._id_count = 0
         self._paths: dict[str, tuple[str, Callable[[Scope, Receive, Send], Awaitable[None]]]] = {
@@ -116,12 +115,12 @@ class OpenAIApi:
 
     def serves(self, model: str) -> bool:
         """Whether `model` is the name of something that answers here."""
-        return model in self._names or (self.agents is not None and self.agents.serves(model))
+        return self.gateway.serves(model) or (self.agents is not None and self.agents.serves(model))
 
     def answerer(self, model: str) -> Gateway | AgentModels:
         """Who completes chats for `model`."""
         agents = self.agents
-        return self.gateway if agents is None or model in self._names or not agents.serves(model) else agents
+        return self.gateway if agents is None or self.gateway.serves(model) or not agents.serves(model) else agents
 
     # --- routes ------------------------------------------------------------------------------------------------------
 
@@ -163,7 +162,7 @@ class OpenAIApi:
         return _encode({"object": "list", "data": [self._described(name) for name in names]})
 
     def _described(self, name: str) -> Mapping[str, Any]:
-        if self.agents is not None and name not in self._names:
+        if self.agents is not None and not self.gateway.serves(name):
             return self.agents.described(name)
         alias = self.gateway.alias(name)
         found: dict[str, Any] = {"id": name, "object": "model", "created": 0, "owned_by": "failsoft"}

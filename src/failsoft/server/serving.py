@@ -50,7 +50,7 @@ class HttpServer(Listening):
             settings=settings.gateway,
             ring=KeyRing(settings.keys),
             log=CallLog.named(settings.gateway.log),
-            agents=AgentModels(app, gateway.aliases, budget=settings.gateway.budget),
+            agents=AgentModels(app, budget=settings.gateway.budget),
         )
         """The routes in OpenAI's format."""
         self._runs_log = RunLog(app.bus, CallLog.named(settings.server.log), app.sources.wall)
