@@ -141,6 +141,83 @@ async def test_two_approvals_in_one_run_each_reach_their_own_call():
         assert (result.task("one").status, result.task("two").value) == ("failed", "paid 2")
 
 
+def paying_each(*amounts, tool="pay", **options):
+    made = paying(0, "each", tool, map={"over": list(amounts)}, **options)
+    return plan(made.model_copy(update={"arguments": {"amount": {"$item": ""}}}), task("look", seconds=1))
+
+
+async def of_the_list(app):
+    """What waits, in the order of the items: asked at one instant of virtual time, they have no other."""
+    return sorted(await pending(app), key=lambda need: need.task)
+
+
+async def test_the_items_of_a_list_are_asked_about_together_and_each_is_done_once():
+    async with app(paying_each(5, 6, 7), tools=TOOLS, store="memory") as one:
+        handle = one.start(RunRequest("q"))
+        await handle.settled()
+        asked = await of_the_list(one)
+        assert [(need.task, need.arguments["amount"]) for need in asked] == [
+            ("each[0]", 5),
+            ("each[1]", 6),
+            ("each[2]", 7),
+        ]
+        for need, said in zip(asked, ["approved", "rejected", "approved"], strict=True):
+            assert PAID == []  # nothing of it begins before all of it is answered
+            await asyncio.sleep(1000)
+            await one.approvals.resolve(need.id, said)
+            await asyncio.sleep(0)
+        result = await handle.result()
+        assert [(5, f"{handle.run_id}:each[0]"), (7, f"{handle.run_id}:each[2]")] == PAID
+        assert (result.status, result.task("each").value) == ("degraded", ["paid 5", None, "paid 7"])
+        assert result.task("each").outcome.provenance.reason == "approval_rejected"
+        assert result.elapsed == 1.0
+
+
+async def test_items_that_need_nobody_wait_for_those_that_do():
+    async with app(paying_each(5, 600, tool="pay_some"), tools=TOOLS, store="memory") as one:
+        handle = one.start(RunRequest("q"))
+        await handle.settled()
+        (asked,) = await pending(one)
+        assert (asked.task, asked.arguments, PAID) == ("each[1]", {"amount": 600}, [])
+        await one.approvals.resolve(asked.id, "approved")
+        result = await handle.result()
+        assert (result.status, result.task("each").value) == ("completed", ["paid 5", "paid 600"])
+
+
+@pytest.mark.parametrize("answered", [0, 1])
+async def test_items_that_nobody_answered_end_the_run_only_when_no_item_was_answered(answered):
+    limits = DurableLimits(approval_expires=600)
+    async with process(LastingStore(), what=paying_each(5, 6), tools=TOOLS, durable=limits) as one:
+        handle = one.start()
+        await handle.settled()
+        for need in (await of_the_list(one.app))[:answered]:
+            await one.app.approvals.resolve(need.id, "approved")
+        result = await handle.result()
+        assert [amount for amount, _ in PAID] == [5][:answered]
+        if answered:
+            assert (result.status, result.task("each").value) == ("degraded", ["paid 5", None])
+            assert result.task("each").outcome.provenance.reason == "approval_expired"
+        else:
+            assert result.status is RunState.EXPIRED
+
+
+async def test_a_list_that_waits_survives_its_process():
+    store = LastingStore()
+    async with process(store, what=paying_each(5, 6), tools=TOOLS, dies=True) as first:
+        handle = first.start()
+        await handle.settled()
+        one, two = await of_the_list(first.app)
+        await first.app.approvals.resolve(one.id, "approved")
+        await asyncio.sleep(5)
+        first.line.dead = True
+    async with process(store, what=paying_each(5, 6), tools=TOOLS) as second:
+        await asyncio.sleep(60)
+        assert ([need.id for need in await pending(second.app)], PAID) == ([two.id], [])
+        await second.app.approvals.resolve(two.id, "approved")
+        assert (await second.result(handle.run_id)).status == "completed"
+    assert [amount for amount, _ in PAID] == [5, 6]
+
+
 async def test_only_what_the_rule_says_is_asked_about():
     what = plan(paying(100, "small", "pay_some"), paying(101, "large", "pay_some"))
     async with app(what, tools=TOOLS, store="memory") as one:

@@ -39,13 +39,18 @@ class GatedRunner:
         """See :class:`~failsoft.runs.runners.TaskRunner`."""
         return self._inner.last_resort(task, arguments, frame)
 
-    def ladder(self, task: TaskSpec, arguments: Mapping[str, Any], frame: TaskFrame) -> Ladder | Direct:
-        """See :class:`~failsoft.runs.runners.TaskRunner`; raises what :meth:`Gate.check` raises."""
+    def ask(self, task: TaskSpec, arguments: Mapping[str, Any], frame: TaskFrame) -> None:
+        """See :class:`~failsoft.runs.runners.AsksPeople`."""
         tool = self._tools.get(task.tool)
         spec = tool.spec
         if spec.approval is not False:
             tool.check(arguments)  # nobody is asked about what cannot be done
         self._gate.check(spec, arguments, frame.task, frame.idempotency_key, title=task.label)
+
+    def ladder(self, task: TaskSpec, arguments: Mapping[str, Any], frame: TaskFrame) -> Ladder | Direct:
+        """See :class:`~failsoft.runs.runners.TaskRunner`; raises what :meth:`Gate.check` raises."""
+        self.ask(task, arguments, frame)
+        spec = self._tools.get(task.tool).spec
         ladder = self._inner.ladder(task, arguments, frame)
         specs = [spec, *(self._tools.get(alternate.tool).spec for alternate in spec.alternates)]
         if self._gate.may_call is None and not any(one.kind == "action" or one.approval for one in specs):

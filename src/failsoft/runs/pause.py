@@ -119,13 +119,21 @@ async def wait_for_people(run: Run) -> bool:
         if any(record.status in {"approved", "rejected", "withdrawn"} for record in resolved):
             return True
         if not gate.pending:
-            return not any(run.essential(record.task) for record in resolved)
+            return not any(_ends_it(run, record.task) for record in resolved)
         left = min(until[record.id] for record in gate.pending) - loop.time()
         try:
             async with asyncio.timeout(max(0.0, min(left, _AT_ONCE))):
                 await run.wake.wait()
         except TimeoutError:
             continue
+
+
+def _ends_it(run: Run, task: str) -> bool:
+    """Whether a run can make nothing of it that the time for a task's question ran out."""
+    assert run.gate is not None
+    whole, item, _ = task.partition("[")
+    others = [one.status for one in run.gate.approvals.values() if item and one.task.startswith(f"{whole}[")]
+    return run.essential(task) and all(status == "expired" for status in others)
 
 
 async def _expire(run: Run, record: ApprovalRecord) -> None:

@@ -445,7 +445,7 @@ class Run:
         scheduler, gate = self.scheduler, self.gate
         assert scheduler is not None
         assert self.plan is not None
-        needs = list(scheduler.parked.values())
+        needs = [need for asked in scheduler.parked.values() for need in asked]
         if gate is None:
             return needs
         needs += [
@@ -501,7 +501,8 @@ class Run:
             self.wake.set()
 
     def essential(self, task: str) -> bool:
-        """Whether a task of the plan is essential."""
+        """Whether a task of the plan is essential; the items of a list are as the whole of it is."""
+        task = task.partition("[")[0]
         return self.plan is None or any(spec.id == task and spec.essential for spec in self.plan.tasks)
 
     def task_results(self) -> tuple[TaskResult, ...]:

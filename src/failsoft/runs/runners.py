@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from failsoft.base.outcomes import Outcome, Provenance
 from failsoft.kernel.breaker import BreakerState
@@ -19,7 +19,7 @@ from failsoft.runs.progress import History
 from failsoft.tools.registry import Report, Tool, ToolContext, ToolRegistry
 from failsoft.tools.stale import StaleResults
 
-__all__ = ["Direct", "Ladder", "LastRung", "TaskFrame", "TaskRunner", "ToolRunner"]
+__all__ = ["AsksPeople", "Direct", "Ladder", "LastRung", "TaskFrame", "TaskRunner", "ToolRunner"]
 
 
 class TaskFrame(NamedTuple):
@@ -96,6 +96,15 @@ class TaskRunner(Protocol):
 
     def last_resort(self, task: TaskSpec, arguments: Mapping[str, Any] | None, frame: TaskFrame) -> Iterator[LastRung]:
         """What can be served at once when nothing else could; ``arguments`` are None when the task never had any."""
+        ...
+
+
+@runtime_checkable
+class AsksPeople(Protocol):
+    """A :class:`TaskRunner` some of whose tasks need a person's word first."""
+
+    def ask(self, task: TaskSpec, arguments: Mapping[str, Any], frame: TaskFrame) -> None:
+        """Raises :class:`~failsoft.runs.gate.ApprovalNeeded` while somebody has to be asked; starts nothing."""
         ...
 
 

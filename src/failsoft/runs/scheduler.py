@@ -16,7 +16,7 @@ import contextvars
 import logging
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from heapq import heappop, heappush
 from typing import Any, Final
@@ -41,7 +41,7 @@ from failsoft.runs.plan import Plan, Step, TaskSpec, resolve
 from failsoft.runs.progress import History, Progress
 from failsoft.runs.references import ITEM, reference_of, resolve_one
 from failsoft.runs.result import TaskResult, TaskStatus
-from failsoft.runs.runners import TaskFrame, TaskRunner
+from failsoft.runs.runners import AsksPeople, TaskFrame, TaskRunner
 from failsoft.runs.serving import Fan, TaskAlarm, TaskState, serve
 from failsoft.runs.split import allowance, fits, tails
 
@@ -97,8 +97,10 @@ class Scheduler:
         background: bool = False,
     ) -> None:
         self.plan = plan
-        self.parked: dict[str, ApprovalNeeded] = {}
-        """Tasks that wait for a person, by id: when nothing else is left to do, ``done`` is, with them open."""
+        self.parked: dict[str, tuple[ApprovalNeeded, ...]] = {}
+        """Tasks that wait for a person, by id, and what is asked (a list's items ask together): when nothing else is
+        left to do, ``done`` is, with them open.
+        """
         self._background = background
         self._finished = finished or {}
         self.progress = Progress(plan, history)
@@ -260,10 +262,10 @@ class Scheduler:
             ladder = self._runners[step.kind].ladder(step.spec, arguments, frame)
         except ApprovalNeeded as need:
             if parent is not None:
-                self._failed(task, need)  # the items of a list are not asked about one by one
+                self._failed(task, need)  # what was asked before its list began has been answered for other arguments
                 return
             task.started = None
-            self.parked[step.id] = need
+            self.parked[step.id] = (need,)
             return
         except Exception as error:  # noqa: BLE001 - arguments that do not fit, or a runner that fails, fail the task
             self._failed(task, as_error(error))
@@ -381,17 +383,40 @@ class Scheduler:
             self._failed(task, as_error(error))
             return
         limit = spec.map.limit
-        task.fan = Fan(list(over[:limit]), spec.map.width, max(0, len(over) - limit))
+        items = list(over[:limit])
+        if needs := self._asked_first(task, items):
+            task.started = None
+            self.parked[spec.id] = needs
+            return
+        task.fan = Fan(items, spec.map.width, max(0, len(over) - limit))
         task.status = "running"
         self._tell_start(task, now)
         self._more_items(task)
+
+    def _asked_first(self, task: TaskState, items: Sequence[Any]) -> tuple[ApprovalNeeded, ...]:
+        """What people have to be asked about the items. Nothing of the list begins before all of it was answered: it
+        would begin anew with every answer.
+        """
+        step, runner = task.step, self._runners[task.step.kind]
+        if not isinstance(runner, AsksPeople):
+            return ()
+        found = []
+        for place, item in enumerate(items):
+            try:
+                arguments = resolve(step.arguments, {**self._values, ITEM: item}, self._nothing)
+                runner.ask(step.spec, arguments, TaskFrame(self._run, self._tenant, _item(task, place), task.until))
+            except ApprovalNeeded as need:
+                found.append(need)
+            except Exception:  # noqa: BLE001, S112 - the item fails of it when its turn comes
+                continue
+        return tuple(found)
 
     def _more_items(self, task: TaskState) -> None:
         fan = task.fan
         assert fan is not None
         for place in fan.upcoming():
             # an item's own timeout is the tool's; the whole map's is in `until` already
-            changed = {"id": f"{task.spec.id}[{place}]", "map": None, "fallback": None, "when": None, "timeout": None}
+            changed = {"id": _item(task, place), "map": None, "fallback": None, "when": None, "timeout": None}
             item = TaskState(Step(task.spec.model_copy(update=changed)), place, task)
             item.usual, item.tail = task.usual, task.tail
             fan.running[item] = None
@@ -433,7 +458,7 @@ class Scheduler:
             isinstance(error, ApprovalNeeded) and task.parent is None
         ):  # an agent is about to do what a person is asked
             task.started, task.status = None, "waiting"
-            self.parked[task.spec.id] = error
+            self.parked[task.spec.id] = (error,)
         else:
             self._failed(task, as_error(error or InternalError("a task ended without an outcome")))
         self._pump()
@@ -782,3 +807,8 @@ class Scheduler:
 
     def __repr__(self) -> str:
         return f"<Scheduler open={self._open} running={len(self._live)} ready={len(self._ready)}>"
+
+
+def _item(task: TaskState, place: int) -> str:
+    """What an item of a list is called."""
+    return f"{task.spec.id}[{place}]"
