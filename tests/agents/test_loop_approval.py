@@ -166,7 +166,8 @@ async def test_a_restart_while_it_waits_repeats_nothing_that_was_done(ending):
     if ending == "approved":
         assert (result.status, "ticket: T1" in result.answer) == ("completed", True)
     else:
-        assert (result.status, f"approval_{ending}" in result.answer) == ("degraded", True)
+        status = "expired" if ending == "expired" else "degraded"
+        assert (result.status, f"approval_{ending}" in result.answer) == (status, True)
 
 
 async def test_an_approval_that_expires_in_a_loop_is_something_that_the_model_is_told():
@@ -178,9 +179,42 @@ async def test_an_approval_that_expires_in_a_loop_is_something_that_the_model_is
         result = await handle.result()
         assert asyncio.get_running_loop().time() == 600
         assert (await running.approvals.get(asked.id)).status == "expired"
-    assert (result.status, keys) == ("degraded", [])
+    assert (result.status, keys) == ("expired", [])
+    assert "Not opened" in result.answer
     assert "approval_expired" in result.answer
+    assert result.error.code == "approval_expired"
+    assert [(one.reason, one.kind) for one in result.shortfalls] == [("approval_expired", "truncated")]
+    assert result.tasks[0].outcome.provenance.tried[0].code == "approval_expired"
+    assert result.to_dict()["status"] == "expired"
     assert len(model.asked) == 2
+
+
+@pytest.mark.parametrize(("said", "status"), [("approved", "completed"), ("rejected", "degraded")])
+async def test_what_expired_and_was_decided_when_the_loop_asked_anew_was_decided(said, status):
+    open_ticket, keys = desk()
+    wanted = calls(call("open_ticket", title="Printer"))
+    model = Script(wanted, wanted, lambda r: last_results(r)[0])
+    async with lasting(LastingStore(), model, open_ticket) as running:
+        handle = running.start(RunRequest("Open a ticket", budget_ms=5_000))
+        (first,) = await waiting(running, handle)
+        await asyncio.sleep(601)
+        (second,) = await waiting(running, handle)
+        assert second.id != first.id
+        await running.approvals.resolve(second.id, said)
+        result = await handle.result()
+    assert (result.status, len(keys)) == (status, 1 if said == "approved" else 0)
+
+
+async def test_a_delegate_s_action_that_nobody_decided_is_told_of_the_run():
+    open_ticket, keys = desk()
+    clerk = agent(Script(calls(call("open_ticket", title="Printer")), "not opened"), open_ticket, name="clerk")
+    model = Script(calls(call("clerk", input="open it")), lambda r: last_results(r)[0])
+    async with app(model, others=[clerk], delegates=("clerk",), store="memory") as running:
+        handle = running.start(RunRequest("Open a ticket", budget_ms=5_000))
+        await waiting(running, handle)
+        result = await handle.result()
+    assert (result.status, keys) == ("expired", [])
+    assert "not opened" in result.answer
 
 
 async def test_a_loop_that_thinks_otherwise_after_a_restart_leaves_no_question_open():

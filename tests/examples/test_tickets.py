@@ -9,6 +9,7 @@ from tests.runs.outliving import LastingStore, Line, wall
 
 from failsoft.app import App
 from failsoft.base.clock import Sources
+from failsoft.cli.ask import exit_code
 from failsoft.config import Settings
 from failsoft.examples.tickets.agent import NAME, make_tickets, tickets
 from failsoft.examples.tickets.desk import TicketDesk
@@ -81,11 +82,30 @@ async def test_a_rejected_ticket_is_not_opened(tmp_path):
     assert await there(desk) == []
 
 
-async def test_when_nobody_answers_it_expires(tmp_path):
-    desk = TicketDesk(tmp_path / "tickets.json")
-    async with running(desk, LastingStore(), expires=600) as app:
-        result = await app.start(RunRequest(QUESTION)).result()
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("model", [False, True])
+async def test_when_nobody_answers_it_expires(tmp_path, model, restarted):
+    """The same by rules and in a loop, with a restart in between or not."""
+    desk, store = TicketDesk(tmp_path / "tickets.json"), LastingStore()
+
+    def script():
+        wanted = calls(call("create_ticket", title="Printer"))
+        return Script(wanted, lambda r: f"Not opened: {last_results(r)[0]}") if model else None
+
+    async with running(desk, store, script(), expires=600, dies=restarted) as app:
+        handle = app.start(RunRequest("The printer does not print any more." if model else QUESTION))
+        await handle.settled()
+        waits = await asked(app)
+        if not restarted:
+            result = await handle.result()
+    if restarted:
+        async with running(desk, store, script(), expires=600) as app:
+            result = await result_of(app, handle.run_id)
+            assert (await app.approvals.get(waits.id)).status == "expired"
     assert result.status is RunState.EXPIRED
+    assert result.error.code == result.shortfalls[0].reason == "approval_expired"
+    assert result.answer.startswith("Not opened" if model else "No ticket was opened.")
+    assert exit_code(result) == 1  # not 2: nobody asked anything wrong
     assert await there(desk) == []
 
 

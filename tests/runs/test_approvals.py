@@ -115,6 +115,22 @@ async def test_an_approval_that_expires_is_expired_and_not_rejected():
         assert stored.terminal == "expired"
 
 
+@pytest.mark.parametrize("said", ["approved", "rejected"])
+async def test_what_was_never_decided_is_told_of_the_run_whatever_else_was(said):
+    """Not only when the one that expires is the last that is waited for."""
+    what = plan(paying(1, "one"), paying(2, "two"))
+    limits = DurableLimits(approval_expires=600)
+    async with process(LastingStore(), what=what, tools=TOOLS, durable=limits) as one:
+        handle = one.start()
+        await handle.settled()
+        asked = {record.task: record for record in await pending(one.app)}
+        await one.app.approvals.resolve(asked["one"].id, said)
+        result = await handle.result()
+        assert result.status is RunState.EXPIRED
+        assert result.task("two").outcome.provenance.reason == "approval_expired"
+        assert ([(1, f"{handle.run_id}:one")] if said == "approved" else []) == PAID
+
+
 async def test_what_expires_for_something_optional_leaves_the_rest():
     what = plan(task("look"), paying(essential=False))
     limits = DurableLimits(approval_expires=600)

@@ -157,11 +157,13 @@ def _terminable() -> Iterator[None]:
 
 
 def exit_code(result: RunResult) -> int:
-    """0 answered, 1 failed, 2 the question was wrong, 130 cancelled."""
+    """0 answered, 1 failed or expired, 2 the question was wrong, 130 cancelled."""
     if result.status in (RunState.COMPLETED, RunState.DEGRADED):
         return OK
     if result.status is RunState.CANCELLED:
         return INTERRUPTED
+    if result.status is RunState.EXPIRED:  # 410, but nothing that another question would mend
+        return FAILED
     return BAD_INPUT if result.error is not None and 400 <= result.error.status < 499 else FAILED
 
 

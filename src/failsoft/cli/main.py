@@ -126,7 +126,7 @@ def ask(
       failsoft ask --load failsoft.examples.tickets.agent:tickets "Open a ticket: the printer is broken"
 
     \b
-    Exit codes: 0 answered (also when degraded), 1 failed, 2 bad input, 130 Ctrl-C.
+    Exit codes: 0 answered (also when degraded), 1 failed or expired, 2 bad input, 130 Ctrl-C.
     """  # noqa: D301 - \b keeps the lines as they are
     from failsoft.cli.ask import Asked, run
 

@@ -103,6 +103,22 @@ class Gate:
         """Approvals that nobody has resolved yet."""
         return [record for record in self.approvals.values() if record.status == "pending"]
 
+    def undecided(self, essential: Callable[[str], bool]) -> ApprovalRecord | None:
+        """What was asked for an essential task and was never decided, not when it was asked anew either.
+
+        `essential` is told the plan's task; a loop's calls are asked about under its name and one of their own. Of a list
+        something was decided when it was for one of its items.
+        """
+        decided = [record for record in self.approvals.values() if record.status in ("approved", "rejected")]
+        said = {record.arguments_hash for record in decided}
+        lists = {record.task.partition("[")[0] for record in decided if "[" in record.task}
+        for record in self.approvals.values():
+            if record.status != "expired" or record.arguments_hash in said:
+                continue
+            if essential(record.task.partition(".")[0]) and record.task.partition("[")[0] not in lists:
+                return record
+        return None
+
     # --- before a task -----------------------------------------------------------------------------------------------
 
     def check(self, spec: ToolSpec, arguments: Mapping[str, Any], task: str, key: str, *, title: str = "") -> None:

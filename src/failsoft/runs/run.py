@@ -575,6 +575,9 @@ class Run:
             self._to(RunState.AGGREGATING)
         else:
             self.scheduler.cut_short("approval_expired")
+        undecided = None if self.gate is None else self.gate.undecided(self.essential)
+        if undecided is not None:  # whatever else became of it: what it was to do, nobody has decided
+            ending = RunState.EXPIRED
         start = self._loop.time()
         outcomes = self.scheduler.outcomes
         fell_short = shortfalls(self.plan, outcomes, self._ask.language, now=self._parts.sources.wall())
@@ -589,7 +592,10 @@ class Run:
             self.fail_part("answer", f"the agent's answer function failed: {broken}")
         degraded = parts.degraded or any(f["part"] == "scheduler" for f in self._failures)
         state = ending or (RunState.DEGRADED if degraded else RunState.COMPLETED)
-        error = None if ending is None else ApprovalExpired("nobody said in time whether the run may go on")
+        error = None
+        if ending is not None:
+            what = "the run may go on" if undecided is None else f"{undecided.tool!r} may do what it was about to do"
+            error = ApprovalExpired(f"nobody said in time whether {what}")
         await self._end_written(state, answer=answer, parts=parts, error=error)
         self.was_cut = start >= self.cut and not self.background
         self.told()

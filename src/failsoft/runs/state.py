@@ -35,7 +35,7 @@ TRANSITIONS: Final[dict[RunState, frozenset[RunState]]] = {
     RunState.PLANNING: _ALWAYS | {RunState.DISPATCHING},
     RunState.DISPATCHING: _ALWAYS | {RunState.AGGREGATING, RunState.WAITING_APPROVAL},
     RunState.WAITING_APPROVAL: _ALWAYS | {RunState.DISPATCHING, RunState.AGGREGATING, RunState.EXPIRED},
-    RunState.AGGREGATING: _ALWAYS | {RunState.COMPLETED, RunState.DEGRADED},
+    RunState.AGGREGATING: _ALWAYS | {RunState.COMPLETED, RunState.DEGRADED, RunState.EXPIRED},
     **{state: frozenset() for state in TERMINAL},
 }
 

@@ -103,6 +103,8 @@ def _told(result: RunResult) -> tuple[str, dict[str, Any], bool]:
         return result.answer or "", data, False
     error = result.error
     text = f"{error.code}: {error.message}" if error is not None else f"the run is {result.status}"
+    if result.answer:  # of a run that has expired: what there is
+        text = f"{text}\n\n{result.answer}"
     return text, data, True
 
 
