@@ -106,8 +106,8 @@ class Gate:
     def undecided(self, essential: Callable[[str], bool]) -> ApprovalRecord | None:
         """What was asked for an essential task and was never decided, not when it was asked anew either.
 
-        `essential` is told the plan's task; a loop's calls are asked about under its name and one of their own. Of a list
-        something was decided when it was for one of its items.
+        `essential` is told the plan's task; a loop's calls are asked about under its name and one of their own. Of a
+        list something was decided when it was for one of its items.
         """
         decided = [record for record in self.approvals.values() if record.status in ("approved", "rejected")]
         said = {record.arguments_hash for record in decided}
