@@ -1,8 +1,8 @@
 """The analyst, planned and told by the real model: ten questions that nothing was ever tuned on, five of them Chinese.
 
 Neither prompt nor form may be changed for them: they say what to expect of questions that nobody has seen. Counted are
-plans that ask for what was meant (by SQL written by hand, run by DuckDB over the files), questions that fell to the
-rules, and narratives that were shown or dropped. What must hold for each, whoever planned: the numbers are the tools', those
+plans that ask for what was meant (SQL written by hand, run by DuckDB over the files), questions that fell to the rules,
+and narratives that were shown or dropped. What must hold for each, whoever planned: the numbers are the tools', those
 in the prose, too; the run kept its budget and has an answer.
 """
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import sys
 from collections.abc import Sequence
 
 from failsoft.app import App
-from failsoft.base.errors import UnknownAgent
+from failsoft.base.errors import ApprovalConflict, BadInput, UnknownAgent
 from failsoft.cli.loading import Loaded, load_agents
 from failsoft.cli.show import Screen
 from failsoft.cli.streams import visible
@@ -36,13 +37,16 @@ def ask_loaded(
 
     async def answer() -> RunResult:
         async with Loaded(settings, agents).app(faults) as app:
-            return await asked_once(app, request, screen, lambda handle: _through(app, handle))
+            return await asked_once(app, request, screen, lambda handle: _through(app, handle, settings))
 
     return asyncio.run(answer())
 
 
-async def _through(app: App, handle: RunHandle) -> RunResult:
-    """The run's end, with a person asked whenever it waits for one: here if there is one, else told how."""
+async def _through(app: App, handle: RunHandle, settings: Settings) -> RunResult:
+    """The run's end, with a person asked whenever it waits for one: here if there is one, else told how.
+
+    Raises :class:`BadInput` when nobody could ever answer: there is no terminal, and no other process sees the store.
+    """
     told: set[str] = set()
     while (result := await handle.settled()) is None:
         page = await app.approvals.list(run=handle.run_id, status="pending")
@@ -52,9 +56,23 @@ async def _through(app: App, handle: RunHandle) -> RunResult:
             told.add(one.id)
             if sys.stdin.isatty() and sys.stderr.isatty():
                 yes = await asyncio.to_thread(_asked, one)
-                await app.approvals.resolve(one.id, "approved" if yes else "rejected")
+                try:
+                    await app.approvals.resolve(one.id, "approved" if yes else "rejected")
+                except ApprovalConflict as error:  # answered elsewhere meanwhile, or too late: the run goes by that
+                    sys.stderr.write(f"{visible(error.message)}\n")
+            elif settings.store.path is None:
+                handle.cancel()
+                await handle.result()
+                raise BadInput(
+                    f"a person has to say yes to {_said(one)}, and nobody can: this is no terminal, the store is in "
+                    "memory. Name a file by store.path (FAILSOFT_STORE__PATH=runs.db), or ask at a terminal",
+                    param="store.path",
+                )
             else:
-                sys.stderr.write(f"waits for a person: {_said(one)}\n  failsoft approvals approve {one.id}\n")
+                file = shlex.quote(str(settings.store.path))
+                sys.stderr.write(
+                    f"waits for a person: {_said(one)}\n  failsoft approvals approve {one.id} --store {file}\n"
+                )
         while handle.state is RunState.WAITING_APPROVAL:
             await handle.changed()
     return result
