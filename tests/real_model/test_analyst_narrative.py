@@ -47,7 +47,7 @@ def hives(tmp_path_factory):
     folder = tmp_path_factory.mktemp("hives")
     (folder / "hives.csv").write_text(HIVES)
     given = {"data": [str(folder / "hives.csv")], "cache_dir": str(folder / "cache")}
-    given |= {"downstreams": {"model": {"call_timeout": "80s"}}}
+    given |= {"run": {"budget": "100s"}, "downstreams": {"model": {"call_timeout": "80s"}}}
     settings = load_settings(environ={}, flags=given, defaults={"downstreams": DOWNSTREAMS})
     with loaded_sources(settings) as sources:
         yield settings, sources
