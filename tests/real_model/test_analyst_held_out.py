@@ -33,20 +33,21 @@ LATE = 0.5
 
 LOANS = "lent,branch,genre,days,fee\n" + "".join(
     f"2022-{month:02}-{day:02},{branch},{genre},{3 + (month * 5 + day * 2 + len(branch) * len(genre)) % 26},"
-    f"{(month * 3 + day + len(genre)) % 7 / 4}\n"
+    f"{(month * 3 + day + len(genre) + 2 * len(branch)) % 7 / 4}\n"
     for month in range(1, 13)
     for day in (4, 16, 27)
     for branch in ("Northgate", "Riverside", "Elm Park")
     for genre in ("crime", "poetry", "travel", "history")
 )
 FREIGHT = "发货日期,城市,承运商,重量,运费\n" + "".join(
-    f"{year}-{month:02}-{day:02},{city},{carrier},{20 + (year + month * 13 + day * 7 + place * 31) % 180},"
+    f"{year}-{month:02}-{day:02},{city},{carrier},"
+    f"{20 + (year + month * 13 + day * 7 + place * 31 + 11 * number) % 180},"
     f"{12.5 + (month * 4 + day + place * 3 + len(carrier)) % 40 / 2}\n"
     for year in (2021, 2022)
     for month in (2, 5, 8, 11)
     for day in (6, 21)
     for place, city in enumerate(("杭州", "成都", "西安", "厦门"))
-    for carrier in ("顺达", "飞鸟物流", "远山")
+    for number, carrier in enumerate(("顺达", "飞鸟物流", "远山"))
 )
 
 
@@ -204,7 +205,7 @@ def judged(one, result, sources, files):
     if story is None:
         narrated = "not asked for"
     elif story["text"]:
-        assert story["text"] in result.answer.replace("\n", " ") or story["text"].split()[0] in result.answer
+        assert story["text"] in result.answer or story["text"].split()[0] in result.answer
         narrated = f"shown: {story['text'][:160]!r}"
     else:
         narrated = f"dropped: {story['dropped']}"
