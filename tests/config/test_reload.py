@@ -6,11 +6,13 @@ import os
 import pytest
 from tests.runs.worlds import agent, plan, task
 
-from failsoft.app import App
-from failsoft.config import Settings, load_settings
+from failsoft.app import App, limits_of
+from failsoft.config import Settings, keys, load_settings
 from failsoft.config.reload import Reloader, changes
 from failsoft.models.chat_request import ChatRequest
 from failsoft.runs.result import RunRequest
+
+NAMED = ("downstreams.", "models.")
 
 
 def settings_of(**given):
@@ -80,6 +82,47 @@ async def test_a_change_reaches_runs_and_guards_of_a_running_app_and_keeps_their
         await file.change("run: {budget: 5s}\ndownstreams: {work: {permits: 1, queue: 100}}\nserver: {port: 2}\n")
         assert (await reloader.look()).changed == ("downstreams.work.permits",)
         assert (await handle.result()).status == "completed"
+
+
+IN_PLACE = {
+    "agent", "profile", "outside.client", "outside.proxy", "run.budget", "run.maximum_budget", "run.max_question",
+    "run.task_timeout", "run.max_calls", "run.grace_ceiling", "run.grace_floor", "run.planning_share", "run.max_runs",
+    "server.on_disconnect", "background.tasks", "background.budget", "background.maximum_budget", "background.deaths",
+    "approvals.expires", "approvals.resume_budget", "approvals.after_degradations",
+}  # fmt: skip
+"""Keys that change in a running app, apart from those of downstreams and models: each is seen to below."""
+
+
+def test_no_other_key_says_that_it_changes_in_a_running_app():
+    assert {one.path for one in keys() if one.scope != "process" and not one.path.startswith(NAMED)} == IN_PLACE
+
+
+async def test_what_runs_may_do_changes_in_a_running_app():
+    before = settings_of()
+    after = settings_of(
+        agent="other",
+        run={
+            "budget": 5, "maximum_budget": 50, "max_question": 77, "task_timeout": 3, "max_calls": 9,
+            "grace_ceiling": 0.2, "grace_floor": 0.07, "planning_share": 0.4, "max_runs": 5,
+        },
+        server={"on_disconnect": "continue"},
+        background={"tasks": 3, "budget": 60, "maximum_budget": 90, "deaths": 7},
+        approvals={"expires": 30, "resume_budget": 4, "after_degradations": 6},
+        outside={"client": 6, "proxy": 8},
+    )  # fmt: skip
+    now, later = changes(before, after)
+    assert set(now) == IN_PLACE - {"profile"}
+    assert later == ()
+    other = agent(plan(task("a")), name="other")
+    async with App(before, agents=[agent(plan(task("a"))), other], store="memory") as app:
+        app.reconfigure(after)
+        await app.ask("q")
+        (run,) = app.known_runs()
+        parts = run._run.parts
+        assert parts.limits == app.limits == limits_of(after) != limits_of(before)
+        assert (run.agent, run.budget, parts.doubts.after) == ("other", 5.0, 6)
+        assert app.approvals.expires == 30.0
+        assert app.settings.server.on_disconnect == "continue"  # read at each request, as limits of budgets are
 
 
 def test_models_come_and_go_where_there_are_any():

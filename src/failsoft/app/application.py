@@ -676,6 +676,9 @@ class App:
         self.limits = limits_of(settings)
         if self._parts is not None:
             self._parts = replace(self._parts, limits=self.limits)
+            self._parts.doubts.after = self.limits.review_after
+        if self.durable is not None and settings.approvals.expires != before.approvals.expires:
+            self.durable.reviews.expires = settings.approvals.expires
         self.agents.default = settings.agent
         for agent in self.agents:
             for spec in agent.tools.specs:

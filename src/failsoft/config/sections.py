@@ -78,7 +78,7 @@ class RunSettings(Section):
     planner: Literal["auto", "rules", "model"] = key(
         "auto",
         "Who makes the plan: `rules` (no model), `model`, or `auto`: the model when one is configured, else the rules.",
-        scope="run",
+        scope="process",
     )
     chooser: str | None = key(
         None, "The model, by its name in `models`, that chooses the agent when a request names none and rules know "
@@ -128,7 +128,7 @@ class ModelSettings(Section):
         scope="process",
     )
     name: str | None = key(
-        None, "The model that is asked for. Default: the first that the endpoint lists.", scope="run", min_length=1
+        None, "The model that is asked for. Default: the first that the endpoint lists.", scope="process", min_length=1
     )
     narrative: bool = key(
         True, "Whether the model also tells in a few sentences what the tools found, each number checked.",

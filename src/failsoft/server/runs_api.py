@@ -108,7 +108,7 @@ def runs_router(app: App, readiness: Readiness) -> APIRouter:
             background=body.background,
         )
         handle = app.start(await app.chosen(asked))
-        if body.background or (body.on_disconnect or settings.on_disconnect) == "continue":
+        if body.background or (body.on_disconnect or app.settings.server.on_disconnect) == "continue":
             handle.keep()
         left = audience.join(handle, owner=True)
 
