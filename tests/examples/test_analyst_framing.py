@@ -133,6 +133,7 @@ def test_what_it_says_stays():
         ("total grams per month", {}, "month"),
         ("total grams of kinds that are not green", {"where": [("kind", "=", "green")]}, "not"),
         ("average grams", {"measure": "median grams"}, "mean"),
+        ("number of sales per shop", {"per": ["shop"]}, "count"),
     ],
 )
 def test_a_plan_that_leaves_something_out_is_refused_with_the_word(question, wanted, word):

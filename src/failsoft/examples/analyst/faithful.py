@@ -111,12 +111,15 @@ class Faithful:
 
     def _aggregate(self, words: Sequence[Word], query: Query) -> None:
         said = {word.senses["agg"] for word in words if "agg" in word.senses and not word.columns}
+        if any(word.has("count") and not word.stop for word in words):  # 多少 asks how much as well as how many
+            said.add("count")
         meant = query.measure.aggregate
         if not said or meant in said or (meant == "count_distinct" and "count" in said):
             return
-        if "count" in said and meant == "sum":  # how many units were sold
+        named = {name for word in words for name in word.columns}
+        if "count" in said and meant == "sum" and query.measure.column in named:  # how many units were sold
             return
-        if "mean" in said or "median" in said or meant in ("mean", "median"):
+        if "count" in said or "mean" in said or "median" in said or meant in ("mean", "median"):
             raise PlanRefused(
                 f"the model takes the {meant}, the question says {', '.join(sorted(said))}",
                 details={"reason": "left_out"},

@@ -111,7 +111,12 @@ class Measures:
     def _named(self) -> Measure | None:
         """A number column that the question names; the one beside an aggregate first."""
         candidates = [
-            m for m in self.sentence.mentions if not m.used and m not in self.conditions.borrowed and self._numeric(m)
+            m
+            for m in self.sentence.mentions
+            if not m.used
+            and m not in self.conditions.borrowed
+            and self._numeric(m)
+            and not all(word.used and word.has("grain") for word in self.words[m.start : m.end])  # the last 10 days
         ]
         strong = [m for m in candidates if not all(hit.related for hit in self._numeric(m))]
         candidates = strong or candidates

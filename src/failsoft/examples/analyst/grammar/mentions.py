@@ -187,6 +187,8 @@ def _mention(words: Sequence[Word], i: int, schema: SchemaIndex) -> Mention | No
         reached = _extend(words, i, named)
         if reached and (named.column.name not in best or reached[0] > best[named.column.name][0]):
             best[named.column.name] = reached
+    if first.has("grain") and first.text.casefold() not in best:  # *the busiest day*, of a table with a column *days*
+        best = {name: found for name, found in best.items() if found[0] > i + 1 or name not in schema.lengths}
     if not best:
         return _related(words, i, schema)
     end = max(reach for reach, _ in best.values())

@@ -34,6 +34,15 @@ from failsoft.examples.analyst.spec import Column, TableProfile
 T = TypeVar("T")
 
 TIME_PARTS = frozenset({"year", "quarter", "month", "week", "weekday", "day", "hour"})
+_LENGTHS = frozenset({
+    "days", "weeks", "months", "quarters", "years", "hours", "tage", "wochen", "monate", "quartale", "jahre", "stunden",
+    "天", "天数", "周数", "月数", "年数", "小时", "小时数", "钟头",
+})  # fmt: skip
+"""Names of columns that say how long something took, and not when it was."""
+_WITHIN = {
+    "year": (1000, 3000), "quarter": (1, 4), "month": (1, 12), "week": (0, 53), "weekday": (0, 7), "day": (1, 31),
+    "hour": (0, 24),
+}  # fmt: skip
 TRUE_WORDS = frozenset({"true", "yes", "1", "y", "t", "ja", "si", "sí", "oui", "是", "有", "1.0"})
 FALSE_WORDS = frozenset({"false", "no", "0", "n", "f", "nein", "non", "否", "无", "0.0", "没有"})
 MAX_COLUMNS = 300
@@ -151,6 +160,19 @@ def _compound(word: str) -> frozenset[str]:
 _MOMENTS = TIME_PARTS | {"date", "time", "beginning", "ending", "identifier"}
 
 
+def _holds_part_of_date(named: NamedColumn) -> bool:
+    """Whether a column holds a part of a date by itself (``month`` 1 to 12), and not a number of days or years."""
+    column = named.column
+    parts = named.words[0].concepts & TIME_PARTS if len(named.words) == 1 else frozenset()
+    if not parts or column.role == "time":
+        return False
+    if column.role != "number" or not isinstance(column.minimum, int | float):
+        return True
+    least, most = _WITHIN[min(parts)]
+    fits = least <= column.minimum and float(column.maximum or 0) <= most
+    return fits and ("year" in parts or column.name.casefold() not in _LENGTHS)
+
+
 class SchemaIndex:
     """The dictionary of one table, computed once from its profile."""
 
@@ -162,6 +184,12 @@ class SchemaIndex:
         self.books = (BASE, self.book)
         self.small = {name: named for name, named in self.by_name.items() if len(name) < 4 and stem(name) in STOP_STEMS}
         """Columns called like a little word (*a*, *it*): they are named only where a name must stand."""
+        self.lengths = {
+            name
+            for name, named in self.by_name.items()
+            if name.casefold() in _LENGTHS and self.is_measure(named.column)
+        }
+        """Columns that count days or the like: *days* names one, *day* does not."""
         own = longest_by_first((self.book,))
         self.longest = {**BASE_LONGEST, **{k: max(n, BASE_LONGEST.get(k, 1)) for k, n in own.items()}}
         self.vocabulary = BASE_VOCABULARY | {part for key in self.book for part in key}
@@ -268,7 +296,7 @@ class SchemaIndex:
         """The column that holds a part of the date by itself (``month`` 1 to 12), if there is one."""
         wanted = {"hour_of_day": "hour", "month_of_year": "month"}.get(grain, grain)
         for named in self.columns:
-            if named.concept == wanted and len(named.words) == 1 and named.column.role != "time":
+            if named.concept == wanted and _holds_part_of_date(named):
                 return named.column
         return None
 
@@ -277,7 +305,7 @@ class SchemaIndex:
         if column.role != "number":
             return False
         named = self.by_name.get(column.name)
-        return named is None or not (len(named.words) == 1 and named.words[0].concepts & TIME_PARTS)
+        return named is None or not _holds_part_of_date(named)
 
     def range(self, column: Column) -> tuple[dt.date, dt.date] | None:
         """First and last day of a time column."""
