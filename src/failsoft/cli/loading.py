@@ -74,5 +74,7 @@ def _module(where: str) -> Any:
         raise ImportError(f"{where} cannot be read")
     module = importlib.util.module_from_spec(spec)
     sys.modules.setdefault(path.stem, module)
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))  # what stands beside it, and itself where a worker process looks for it
     spec.loader.exec_module(module)
     return module

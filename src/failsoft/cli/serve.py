@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from failsoft.base.errors import BadInput, StoreError
 from failsoft.base.redaction import RedactingFilter, Redactor
 from failsoft.cli.foreground import say_address, until_stopped
 from failsoft.cli.loading import Loaded, load_agents
@@ -49,6 +50,7 @@ def run(
     }
     read = partial(_settings, config, data, flags)
     settings = read()
+    refuse_unusable_store(settings)
     faults = [parse_fault(text) for text in fault or ()]
     from failsoft.server.serving import listen_on, loop_factory
 
@@ -65,6 +67,27 @@ def run(
         asyncio.Runner(loop_factory=loop_factory()) as runner,
     ):
         return runner.run(_serve(prepared, faults, sock, read, as_json=as_json, config=config))
+
+
+def refuse_unusable_store(settings: Settings) -> None:
+    """Refuses to serve over a file that is no store; one that is in use just now holds nothing up."""
+    from failsoft.app import store_of
+
+    store = store_of(settings)
+    if store is None:
+        return
+
+    async def look() -> None:
+        try:
+            await store.durations()
+        finally:
+            await store.aclose()
+
+    try:
+        asyncio.run(look())
+    except StoreError as error:
+        if "locked" not in error.message and "busy" not in error.message:
+            raise BadInput(f"--store: {error.message}", param="store") from None
 
 
 def _settings(config: Path | None, data: list[Path] | None, flags: Mapping[str, Any]) -> Settings:

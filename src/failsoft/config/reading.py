@@ -29,6 +29,12 @@ _NOT_KEYS = frozenset({"FAILSOFT_CONFIG", "FAILSOFT_URL", "FAILSOFT_API_KEY"})
 """What commands read themselves: where the settings are, and a running server with its key."""
 """Variables with our prefix that are no keys: where the file is."""
 
+_SHOWN = re.compile(
+    r"://[^/\s@:]*:([^/\s@]+)@"
+    r"|[?&](?:api[_-]?key|key|token|access[_-]?token|auth|secret|password|passwd|sig(?:nature)?)=([^&\s{}]+|\$\{\w+\})",
+    re.IGNORECASE,
+)
+"""A secret in a URL: before the host, or as a parameter. Not `{…}`, which is an argument of a tool."""
 _FILE_LIMIT = 1_000_000
 _NODE_LIMIT = 20_000
 """Bounds of a configuration file, in bytes and in values (aliases counted as often as they are used)."""
@@ -122,6 +128,9 @@ class _Reading:
         self._nodes += 1
         if self._nodes > _NODE_LIMIT or len(path) > 20:
             raise ConfigError(f"{self.name}: too many values, or too deep", param="config")
+        if getattr(getattr(node, "tag", None), "value", None) is not None:
+            self.errors.append(f"{self._place(path)}: {dotted(path) or 'the file'}: YAML's tags (`!…`) are not read")
+            return None
         if isinstance(node, Mapping):
             result: dict[str, Any] = {}
             for key, value in node.items():
@@ -152,6 +161,12 @@ class _Reading:
             variable = PREFIX + "__".join(str(part).upper() for part in path)
             advice = f"a secret is not written into the file; use ${{NAME}} or {variable}"
             self.errors.append(f"{self._place(path)}: {dotted(path)}: {advice}")
+            return None
+        if (shown := _SHOWN.search(text)) is not None and not re.fullmatch(r"\$\{\w+\}", shown[1] or shown[2]):
+            what = "a password" if shown[1] else "a secret"
+            self.errors.append(
+                f"{self._place(path)}: {dotted(path)}: {what} is not written into a URL; use ${{NAME}} there"
+            )
             return None
         missing = [name for name in re.findall(r"\$\{(\w+)\}", text) if name not in environ]
         if missing:

@@ -13,6 +13,7 @@ from pydantic.fields import FieldInfo
 
 from failsoft.base.settings import Scope
 from failsoft.config.sections import Settings
+from failsoft.kernel.environment import looks_secret
 
 __all__ = ["Key", "fields_at", "is_secret", "keys"]
 
@@ -46,6 +47,8 @@ def keys(model: type[BaseModel] = Settings, prefix: str = "") -> Iterator[Key]:
 def is_secret(path: Place) -> bool:
     """Whether the key at `path` holds a secret."""
     field = fields_at(path[:-1]).get(str(path[-1])) if path else None
+    if len(path) > 1 and path[-2] == "env" and "env" in fields_at(path[:-2]):  # a program's variables
+        return looks_secret(str(path[-1]))
     if field is None and len(path) > 1 and path[-2] == "secrets":  # one of several, by names of the user's
         field = fields_at(path[:-2]).get("secrets")
     return field is not None and "SecretStr" in str(field.annotation)

@@ -61,6 +61,7 @@ class Reloader:
         """What came of the last time; None while there was none."""
         self._load = load
         self._apply = apply
+        self._with_models = bool(settings.models or settings.keys)
         self._file = file
         self._seen = self._stamp()
         self._asked = asyncio.Event()
@@ -92,16 +93,21 @@ class Reloader:
     async def look(self) -> Reload | None:
         """Reads anew when the file is another than last time; None when it is not."""
         stamp = await asyncio.to_thread(self._stamp)
-        if stamp == self._seen or stamp is None:  # one that is gone for a moment is being replaced
+        if stamp is None and self._seen is not None:  # one that is gone for a moment is being replaced
+            _log.warning("settings: %s is gone; they stay as they were", self._file)
+            self._seen = None
+        if stamp == self._seen or stamp is None:
             return None
         return await self.reload()
 
     async def reload(self) -> Reload:
         """Reads anew, in a thread, whatever the file's time; never raises."""
         try:
-            self._seen = await asyncio.to_thread(self._stamp)
+            self._seen = stamp = await asyncio.to_thread(self._stamp)
+            if stamp is not None and stamp[1] == 0:
+                raise ConfigError("the file is empty")  # whoever writes it is not ready yet
             settings = await asyncio.to_thread(self._load)
-            changed, restart = changes(self.settings, settings)
+            changed, restart = changes(self.settings, settings, with_models=self._with_models)
             if changed:
                 self._apply(settings)
         except ConfigError as error:
@@ -116,15 +122,23 @@ class Reloader:
         return self.last
 
 
-def changes(before: Settings, after: Settings) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The keys that differ: those that can change now, and those that need a restart."""
+def changes(
+    before: Settings, after: Settings, *, with_models: bool | None = None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The keys that differ: those that can change now, and those that need a restart.
+
+    `with_models`: whether the process began with models, and so has what serves them; by default as `before` has.
+    """
     now: list[str] = []
     later: list[str] = []
-    _differences(before, after, "", now, later)
+    fixed = (
+        {"keys"} if (bool(before.models or before.keys) if with_models is None else with_models) else {"keys", "models"}
+    )
+    _differences(before, after, "", now, later, fixed)
     return tuple(now), tuple(later)
 
 
-def _differences(before: Any, after: Any, path: str, now: list[str], later: list[str]) -> None:
+def _differences(before: Any, after: Any, path: str, now: list[str], later: list[str], fixed: set[str]) -> None:
     if before == after:
         return
     for name, field in type(after).model_fields.items():
@@ -133,15 +147,15 @@ def _differences(before: Any, after: Any, path: str, now: list[str], later: list
             continue
         here = f"{path}{name}"
         if isinstance(old, BaseModel) and isinstance(new, BaseModel):
-            _differences(old, new, f"{here}.", now, later)
+            _differences(old, new, f"{here}.", now, later, fixed)
         elif isinstance(old, dict) and isinstance(new, dict) and here in _NAMED:
             for one in sorted({*old, *new}):
                 if old.get(one) == new.get(one):
                     continue
                 if one in old and one in new:
-                    _differences(old[one], new[one], f"{here}.{one}.", now, later)
-                else:  # downstreams may come and go, and models where there are any; keys are made at the start
-                    (later if here == "keys" or (here == "models" and not old) else now).append(f"{here}.{one}")
+                    _differences(old[one], new[one], f"{here}.{one}.", now, later, fixed)
+                else:  # downstreams may come and go, and models where there were any; keys are made at the start
+                    (later if here in fixed else now).append(f"{here}.{one}")
         else:
             extra = field.json_schema_extra
             scope = extra.get("scope") if isinstance(extra, dict) else "downstream"

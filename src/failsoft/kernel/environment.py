@@ -14,7 +14,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Final
 
-__all__ = ["without_secrets"]
+__all__ = ["looks_secret", "without_secrets"]
 
 _NAME: Final = re.compile(
     r"""(?xi)
@@ -35,10 +35,15 @@ _VALUE: Final = re.compile(
 )
 
 
+def looks_secret(name: str) -> bool:
+    """Whether a variable of this name holds a secret."""
+    return _NAME.search(name) is not None and name not in _NOT
+
+
 def without_secrets(environment: Mapping[str, str], allow: Collection[str] = ()) -> dict[str, str]:
     """`environment` without variables that look like secrets, except those named in `allow`."""
     return {
         name: value
         for name, value in environment.items()
-        if name in allow or not ((_NAME.search(name) and name not in _NOT) or _VALUE.search(value))
+        if name in allow or not (looks_secret(name) or _VALUE.search(value))
     }

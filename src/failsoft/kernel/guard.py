@@ -15,6 +15,7 @@ fetch.
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from asyncio import current_task, get_running_loop
 from collections import Counter
@@ -48,6 +49,9 @@ from failsoft.kernel.timeout import AdaptiveTimeout
 from failsoft.kernel.views import CallEnded, GuardStatistics, Holder, Waiting, holder
 
 __all__ = ["CallEnded", "Guard", "GuardStatistics", "Interceptor", "Kernel", "guard"]
+
+
+_log = logging.getLogger(__name__)
 
 
 class Closable(Protocol):
@@ -716,7 +720,10 @@ class Guard:
         self.threads.close()
         kept, self._kept = list(self._kept.values()), {}
         for one in kept:
-            await one.aclose()
+            try:
+                await one.aclose()
+            except Exception:  # noqa: BLE001 - what cannot be closed must not keep the others open
+                _log.exception("something of %s could not be closed", self.name)
         children = list(self._children)
         for child in children:
             child.cancel()

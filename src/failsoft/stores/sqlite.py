@@ -88,6 +88,15 @@ class SqliteStore(SqliteApprovals, SqliteLeases, SqliteKeeping, SingleWrites):
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._commits = 0
+        self._file: tuple[int, int] | None = None
+        """Which file it is that is open: what is written to one that has no name any more is lost with the process."""
+
+    def _identity(self) -> tuple[int, int] | None:
+        try:
+            found = Path(self._path).stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
 
     def _texts(self, values: Sequence[Any]) -> Sequence[str]:
         return self._redactor.jsons([json_of(value) for value in values])
@@ -132,7 +141,11 @@ class SqliteStore(SqliteApprovals, SqliteLeases, SqliteKeeping, SingleWrites):
                 for job in jobs:
                     _report(job, None, self._store_error(error))
             else:
-                if not self._commit(connection, jobs):
+                if self._file is not None and self._identity() != self._file:
+                    gone = StoreError(f"the file {self._path} was removed or replaced while it was in use: start again")
+                    for job in jobs:
+                        _report(job, None, gone)
+                elif not self._commit(connection, jobs):
                     connection.close()  # whatever is wrong with the file, it is opened anew
                     connection = None
             if ends:
@@ -179,6 +192,8 @@ class SqliteStore(SqliteApprovals, SqliteLeases, SqliteKeeping, SingleWrites):
         except BaseException:
             connection.close()
             raise
+        if self._path != ":memory:":
+            self._file = self._identity()
         return connection
 
     def _store_error(self, error: BaseException) -> StoreError:

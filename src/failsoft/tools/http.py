@@ -152,6 +152,8 @@ class HttpTool:
                         raise await status_error(response, self.spec, self._sources.wall(), self._scrubbed)
                     return await read_answer(response, self.spec, self._limit, self._reads)
             except FailsoftError as error:
+                if error.details.get("fault") == "url":  # it was made of the arguments, and nobody was asked
+                    raise BadInput(f"tool {self.spec.name!r}: {error.message}", param="arguments") from None
                 error.downstream = error.downstream or guard.name
                 raise
         raise AssertionError("the last redirect is refused")

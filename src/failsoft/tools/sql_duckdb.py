@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -47,10 +48,13 @@ class _Instance:
             return self._connection.cursor()
 
     async def aclose(self) -> None:
-        """Closes the database; a query that still runs in it was told to stop before."""
+        """Closes the database. One whose query was told to stop and still runs is left to that query's thread."""
+        import duckdb
+
         connection, self._connection = self._connection, None
         if connection is not None:
-            connection.close()
+            with contextlib.suppress(duckdb.Error):
+                connection.close()
 
 
 class DuckdbDatabase:
