@@ -77,7 +77,7 @@ class Suspension(NamedTuple):
 class _Watch:
     """What is known of one loop. The thread writes all but ``answered``, which the loop writes."""
 
-    __slots__ = ("answered", "asked", "loop", "seen", "sight", "since", "thread", "told")
+    __slots__ = ("answered", "asked", "loop", "seen", "sight", "since", "sure", "task", "thread", "told")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, now: float) -> None:
         self.loop = loop
@@ -87,6 +87,11 @@ class _Watch:
         self.since = now
         self.seen = now
         self.sight: Stall | None = None
+        self.task: asyncio.Task[Any] | None = None
+        """The task that ran at the last look."""
+        self.sure = False
+        """Whether it blocks the loop: it ran at two looks at the same pass, or kept even this thread from looking.
+        Of a crowd of tasks, none of which does, one runs at each look, too."""
         self.told = False
 
     @property
@@ -98,8 +103,13 @@ class _Watch:
         """What was asked is no longer of interest."""
         self.asked += 1
         self.answered = None
-        self.sight = None
-        self.told = False
+        self.sight = self.task = None
+        self.sure = self.told = False
+
+    def stall(self, seconds: float) -> Stall:
+        """The stall as far as it was seen; a downstream is blamed only when it is certain."""
+        assert self.sight is not None
+        return self.sight._replace(seconds=seconds, downstream=self.sight.downstream if self.sure else None)
 
 
 class LoopWatchdog:
@@ -169,9 +179,9 @@ class LoopWatchdog:
         with self._lock:
             watch = self._watches.pop(loop, None)
             self._rouse()
-        if watch is not None and (sight := watch.sight) is not None:
+        if watch is not None and watch.sight is not None:
             end = watch.answered[1] if watch.answered is not None else time.monotonic()
-            self._report(watch, sight._replace(seconds=end - watch.since))
+            self._report(watch, watch.stall(end - watch.since))
 
     def _answer(self, watch: _Watch, asked: int) -> None:
         now = time.monotonic()
@@ -235,9 +245,10 @@ class LoopWatchdog:
         if sight is not None and watch.answered is not None and watch.answered[0] == watch.asked:
             seconds = watch.answered[1] - watch.since
             watch.seen = watch.answered[1]
+            stall = watch.stall(seconds)
             watch.forget()
             if seconds > self.threshold:
-                loop.call_soon_threadsafe(self._report, watch, sight._replace(seconds=seconds))
+                loop.call_soon_threadsafe(self._report, watch, stall)
             sight = None
         if not loop.is_running():  # between two runs: nobody blocks it
             if loop.is_closed():
@@ -251,7 +262,9 @@ class LoopWatchdog:
                 watch.seen = now
                 return
             watch.forget()
-            watch.sight = sight = self._sight(loop, frame)
+            watch.task = _task_of(loop)
+            watch.sight = sight = self._sight(watch.task, frame)
+            watch.sure = late.locked_out > self.threshold / 2
             if began is None:  # Some time between the last look and this one, or when that should have been; but
                 began = now - late.locked_out  # without a task it may be idle, and accused only of what is certain.
                 if sight.asyncio_task is not None:
@@ -259,26 +272,29 @@ class LoopWatchdog:
             watch.since = began
             watch.seen = now
             loop.call_soon_threadsafe(self._answer, watch, watch.asked)
-        elif not watch.told:
-            watch.sight = sight = self._sight(loop, frame)
+        elif not (watch.told and watch.sure):
+            task = _task_of(loop)
+            same = task is not None and task is watch.task
+            if same or not watch.told:
+                watch.sure = same
+                watch.task = task
+            if not watch.told:
+                watch.sight = sight = self._sight(task, frame)
         away = now - watch.since
         if away > self.threshold and not watch.told:
             watch.told = True
             if self._on_stall is not None:
                 try:
-                    self._on_stall(sight._replace(seconds=away))
+                    self._on_stall(watch.stall(away))
                 except Exception:  # noqa: BLE001 - a listener must not end the watch
                     self.errors += 1
 
-    def _sight(self, loop: asyncio.AbstractEventLoop, frame: FrameType | None) -> Stall:
-        """What the loop's thread is doing."""
+    def _sight(self, task: asyncio.Task[Any] | None, frame: FrameType | None) -> Stall:
+        """What the loop's thread is doing, in that task."""
         stack: list[str] = []
         while frame is not None and len(stack) < self.depth and frame.f_code not in {_RUN_HANDLE, _RUN_ONCE}:
             stack.append(f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_qualname}")
             frame = frame.f_back
-        task = None
-        with suppress(RuntimeError):
-            task = asyncio.current_task(loop)
         if task is None:
             return Stall(0.0, tuple(reversed(stack)), None)
         guard = None if self._kernel is None else self._kernel.whose(task)
@@ -329,6 +345,13 @@ def _switches() -> int:
     """How often this thread has gone to sleep of its own accord; 0 where that is not known."""
     which: int | None = getattr(resource, "RUSAGE_THREAD", None)
     return 0 if which is None else resource.getrusage(which).ru_nvcsw
+
+
+def _task_of(loop: asyncio.AbstractEventLoop) -> asyncio.Task[Any] | None:
+    """The task that the loop is running."""
+    with suppress(RuntimeError):
+        return asyncio.current_task(loop)
+    return None
 
 
 def _pass_began(loop: asyncio.AbstractEventLoop, frame: FrameType | None, now: float) -> float | None:
