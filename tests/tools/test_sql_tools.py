@@ -218,9 +218,14 @@ async def test_sqlite_itself_refuses_what_the_parser_would_let_through(addresses
     assert (await call(tool, query="SELECT count(*) FROM orders"))["rows"] == [[3]]
     assert (await call(tool, query="SELECT value FROM json_each('[7]')"))["rows"] == [[7]]
     assert (await call(tool, query="SELECT token FROM leak"))["rows"] == [["s3cret"]]  # a view that is permitted
+    counted = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t WHERE n < 5) SELECT count(*) FROM t"
+    assert (await call(tool, query=counted))["rows"] == [[5]]
     database = tool._database
     for sql in (
         "SELECT token FROM secrets",
+        "SELECT count(*) FROM secrets",
+        "WITH t AS (SELECT token FROM secrets) SELECT count(*) FROM t",
+        "SELECT count(*) FROM sqlite_master",
         "INSERT INTO orders VALUES (1, 'x', 1)",
         "DELETE FROM orders",
         "SELECT sql FROM sqlite_master",
