@@ -33,7 +33,7 @@ def list_all(url: str | None, file: Path | None, config: Path | None, *, every: 
     """Lists approvals, newest first; gives the exit code."""
     if url is not None:
         query = f"?limit=100{'' if every else '&status=pending'}"
-        found = asked(f"/v1/approvals{query}", url=url)["approvals"]
+        found = asked(f"/v1/approvals{query}", field="approvals", url=url)["approvals"]
     else:
         found = asyncio.run(_listed(file_settings(file, config), every=every))
     if as_json:
@@ -70,7 +70,7 @@ def resolve(
     who = by if by is not None else _user()
     if url is not None:
         path = f"/v1/approvals/{urllib.parse.quote(approval, safe='')}/resolve"
-        done = asked(path, url=url, body={"status": status, "by": who, "note": note})
+        done = asked(path, field="id", url=url, body={"status": status, "by": who, "note": note})
     else:
         done = asyncio.run(_resolved(approval, status, file_settings(file, config), by=who, note=note))
     sys.stdout.write((json_text(done) if as_json else _told(done)) + "\n")

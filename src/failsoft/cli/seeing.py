@@ -30,17 +30,19 @@ _SHOWN: Final = 20
 def top(*, url: str | None, every: float, once: bool, as_json: bool) -> int:
     """Shows who waits for whom until Ctrl-C; ``once`` for a single frame."""
     if as_json:
-        typer.echo(json_text(asked("/v1/downstreams", url=url)))
+        typer.echo(json_text(asked("/v1/downstreams", field="downstreams", url=url)))
         return 0
     console = Console()
     if once or not sys.stdout.isatty():
-        console.print(frame(asked("/v1/downstreams", url=url)))
+        console.print(frame(asked("/v1/downstreams", field="downstreams", url=url)))
         return 0
-    with Live(frame(asked("/v1/downstreams", url=url)), console=console, screen=True, auto_refresh=False) as live:
+    with Live(
+        frame(asked("/v1/downstreams", field="downstreams", url=url)), console=console, screen=True, auto_refresh=False
+    ) as live:
         while True:
             time.sleep(every)
             try:
-                shown: Any = frame(asked("/v1/downstreams", url=url))
+                shown: Any = frame(asked("/v1/downstreams", field="downstreams", url=url))
             except DownstreamUnavailable as error:
                 shown = Text(error.message, style="red")
             live.update(shown, refresh=True)
@@ -108,7 +110,7 @@ def _seconds(value: float) -> str:
 
 def why_run(run: str, *, url: str | None, as_json: bool) -> int:
     """The diagnosis of one run."""
-    found = asked(f"/v1/runs/{quote(run, safe='')}/diagnosis", url=url)
+    found = asked(f"/v1/runs/{quote(run, safe='')}/diagnosis", field="spent", url=url)
     if as_json:
         typer.echo(json_text(found))
         return 0
@@ -125,7 +127,7 @@ def why_run(run: str, *, url: str | None, as_json: bool) -> int:
 
 def why_lately(last: str, *, url: str | None, as_json: bool) -> int:
     """What the runs of a while have in common."""
-    found = asked(f"/v1/diagnosis?last={quote(last, safe='')}", url=url)
+    found = asked(f"/v1/diagnosis?last={quote(last, safe='')}", field="statuses", url=url)
     if as_json:
         typer.echo(json_text(found))
         return 0
@@ -152,11 +154,15 @@ def _spent(rows: Sequence[tuple[str, float | None, float]]) -> None:
 
 def list_runs(*, url: str | None, limit: int, as_json: bool) -> int:
     """The newest runs, one a line."""
-    found = asked(f"/v1/runs?limit={limit}", url=url)
+    found = asked(f"/v1/runs?limit={limit}", field="runs", url=url)
     if as_json:
         typer.echo(json_text(found))
         return 0
     for one in found["runs"]:
         when = datetime.fromtimestamp(one["created"], UTC).strftime("%H:%M:%S")
-        typer.echo(visible(f"{one['run_id']}  {when}  {one['status']:<12} {one['agent']:<12} {one['input'][:60]}"))
+        typer.echo(
+            visible(
+                f"{one['run_id']}  {when}  {one['status']:<12} {one['agent']:<12} {' '.join(one['input'].split())[:60]}"
+            )
+        )
     return 0

@@ -17,7 +17,7 @@ from typing import Any, Final
 import aiohttp
 from aiohttp import web
 
-from failsoft.base.errors import BadInput, DownstreamUnavailable, FailsoftError
+from failsoft.base.errors import BadInput, DownstreamUnavailable, FailsoftError, Forbidden
 from failsoft.config.durations import parse_duration
 from failsoft.drills.faults import parse_toxic
 from failsoft.drills.proxy import DrillProxy
@@ -33,6 +33,8 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 @web.middleware
 async def _told(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
+        if "Origin" in request.headers:  # a page in somebody's browser, which breaks what it cannot even see
+            raise Forbidden("the control is not for web pages")
         return await handler(request)
     except FailsoftError as error:
         return web.json_response(error.to_dict(), status=error.status)

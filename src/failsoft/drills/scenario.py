@@ -8,7 +8,7 @@ scaled; ``scale`` says by how much (10: what took 20 s takes 2 s, with every lim
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 from ruamel.yaml import YAML
@@ -184,6 +184,9 @@ class GoalSpec(Section):
     def _bounded(self) -> GoalSpec:
         if (self.at_most is None) == (self.at_least is None):
             raise ValueError("a goal has either at_most or at_least")
+        for path in (self.value, *filter(None, (self.minus, self.over)), *self.plus):
+            if path.partition(".")[0] not in get_args(ArmName):
+                raise ValueError(f"{path!r} begins with no arm: {', '.join(get_args(ArmName))}")
         return self
 
 
@@ -225,6 +228,10 @@ class Scenario(Section):
         for name in sorted(used - known):
             if name not in ("faulted", "other"):
                 raise ValueError(f"there is no downstream {name!r}; there are {', '.join(self.downstreams)}")
+        sections = self.settings.get("downstreams")
+        unused = set(sections) - known - {"each"} if isinstance(sections, dict) and self.kind != "models" else set()
+        if unused:
+            raise ValueError(f"settings.downstreams: there is no downstream {min(unused)!r}: `each` is for all of them")
         if not self.faulted and ("faulted" in used or any(fault.on == "faulted" for fault in self.faults)):
             raise ValueError("something is on `faulted`, and `faulted` names no downstream to draw from")
         for run in self.runs:

@@ -46,7 +46,7 @@ from failsoft.base.errors import (
     Unaffordable,
     Unauthorized,
 )
-from failsoft.kernel.classify import Verdict, as_error
+from failsoft.kernel.classify import Classifier, Verdict, as_error
 from failsoft.kernel.retry import parse_retry_after
 from failsoft.models.assembly import Assembler
 from failsoft.models.failure_table import ROWS, Row
@@ -59,12 +59,15 @@ __all__ = [
     "check_answer",
     "check_end",
     "classifier",
+    "classifier_for",
     "read_answer",
     "read_failure",
 ]
 
 _LONGEST_OUT: Final = 3600.0
 """Seconds that a ``Retry-After`` may take a route out at most."""
+_WORTH_WAITING: Final = 0.5
+"""Seconds of a ``Retry-After`` that are waited for at a route although another one is there."""
 _READ: Final = 64 * 1024
 """Bytes of an error body that are looked at."""
 _QUOTED: Final = 500
@@ -140,6 +143,21 @@ def classifier(result: Any, error: BaseException | None) -> Verdict | None:
     if error is None or isinstance(error, asyncio.CancelledError):
         return None
     return read_failure(error).verdict()
+
+
+def classifier_for(spare: bool) -> Classifier:
+    """The classifier of a call that has another model to go on to (`spare`), or has not.
+
+    With one nobody waits for a route that asks to be left alone for longer than :data:`_WORTH_WAITING`.
+    """
+    return _impatient if spare else classifier
+
+
+def _impatient(result: Any, error: BaseException | None) -> Verdict | None:
+    verdict = classifier(result, error)
+    if verdict is not None and verdict.retry and (verdict.retry_after or 0.0) > _WORTH_WAITING:
+        return verdict._replace(retry=False)
+    return verdict
 
 
 # --- exceptions ----------------------------------------------------------------------------------------------------

@@ -54,7 +54,7 @@ class RequestLimits(NamedTuple):
     """Limits of one attempt in seconds. ``which`` says what set first, idle and total, in this order:
     ``configured``, ``computed``, ``learned`` or ``budget``. ``call`` is for all attempts until the first content,
     queueing and pauses included. ``lent`` names those that a caller's budget set too short for the route to be blamed
-    when they fire.
+    when they fire. ``spare``: another model is there to go on to, so that nobody waits for this one to be welcome.
     """
 
     connect: float
@@ -64,6 +64,7 @@ class RequestLimits(NamedTuple):
     which: tuple[str, str, str] = ("configured", "configured", "configured")
     call: float = math.inf
     lent: tuple[str, ...] = ()
+    spare: bool = False
 
 
 class LatencyModel(Protocol):

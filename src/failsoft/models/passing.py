@@ -156,7 +156,7 @@ def _limits(
             which=(limits.which[0], limits.which[1], "staged"),
         )
     lent = chosen.lent(limits, whole=not streams(route, stream=stream))
-    return _new(RequestLimits, (*limits[:5], call, lent))
+    return _new(RequestLimits, (*limits[:5], call, lent, any(one.guard is not None for one in later)))
 
 
 def note_failure(
@@ -173,6 +173,7 @@ def note_failure(
     record.raw = None
     now = asyncio.get_running_loop().time()
     reading = read_failure(error)
+    chosen.scrub(reading.error)
     record.tried.append(RouteTried(chosen.route.name, reading.name, reading.code, now - began))
     limit = getattr(reading.error, "limit", None)
     if limit is not None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from failsoft.base.errors import FailsoftError
+from failsoft.base.redaction import REDACTED
 from failsoft.kernel.flights import Flights
 from failsoft.kernel.guard import Guard
 from failsoft.models.answers import AnswerCache
@@ -24,10 +26,14 @@ route's own limits come that much before the caller's, so that a route that hang
 """
 
 
+_SECRET: Final = 6
+"""Characters from which on the value of a route's header is looked for in what an upstream says."""
+
+
 class RouteState:
     """What is kept of one route of one alias."""
 
-    __slots__ = ("as_asked", "guard", "headers", "index", "load", "route", "staged", "url")
+    __slots__ = ("as_asked", "guard", "headers", "index", "load", "route", "secrets", "staged", "url")
 
     def __init__(
         self,
@@ -44,6 +50,7 @@ class RouteState:
         """What every request to it has."""
         if route.api_key is not None:
             self.headers["Authorization"] = f"Bearer {route.api_key}"
+        self.secrets = tuple(one for one in (route.api_key, *route.headers.values()) if one and len(one) >= _SECRET)
         self.as_asked = route.model is not None and route.system is None and route.max_input_tokens is None
         """Whether prompts go out as they were estimated: only such can correct the estimate."""
         self.guard = guard
@@ -54,6 +61,14 @@ class RouteState:
             self.staged, self.load = before.staged, before.load
             self.staged.reconfigure(route.staged)
             self.load.capacity = route.capacity
+
+    def scrub(self, error: FailsoftError) -> None:
+        """Takes this route's own secrets out of what an upstream has said: some repeat what they were sent."""
+        text = error.message
+        for secret in self.secrets:
+            text = text.replace(secret, REDACTED)
+        if text != error.message:
+            error.args = (text, *error.args[1:])
 
     @property
     def usual(self) -> float:

@@ -12,7 +12,7 @@ from failsoft.models.asking import body_for, streams, text_answer
 from failsoft.models.assembly import Assembler
 from failsoft.models.calls import CallRecord
 from failsoft.models.chat_request import ChatRequest
-from failsoft.models.failures import classifier
+from failsoft.models.failures import classifier_for
 from failsoft.models.limits import RequestLimits
 from failsoft.models.pieces import Piece
 from failsoft.models.states import RouteState
@@ -66,7 +66,7 @@ class OpenedStream:
             timeout=limits.call,
             lent=limits.lent,
             content=has_content,
-            classify=classifier,
+            classify=classifier_for(limits.spare),
         )
         try:
             await guarded.__aenter__()

@@ -14,7 +14,7 @@ from failsoft.base.errors import CallTimeout, TotalTimeout
 from failsoft.models.asking import body_for
 from failsoft.models.calls import CallRecord
 from failsoft.models.chat_request import ChatRequest
-from failsoft.models.failures import classifier, read_answer
+from failsoft.models.failures import classifier_for, read_answer
 from failsoft.models.limits import RequestLimits
 from failsoft.models.states import RouteState
 from failsoft.models.upstream import assembled, refused, request_for
@@ -88,7 +88,10 @@ class WholeCall(Generic[T]):
         chosen.load.started()
         try:
             found = await guard.call(
-                self._attempt, timeout=limits.total, lent="total" in limits.lent, classify=classifier
+                self._attempt,
+                timeout=limits.total,
+                lent="total" in limits.lent,
+                classify=classifier_for(limits.spare),
             )
         except CallTimeout as error:
             if record.queue > limits.total / 2:  # it hardly came to an attempt

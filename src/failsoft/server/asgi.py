@@ -16,6 +16,7 @@ from failsoft.server.approvals_api import approvals_router
 from failsoft.server.diagnosis_api import diagnosis_router
 from failsoft.server.downstreams import downstreams_view
 from failsoft.server.errors import Json, install_errors
+from failsoft.server.finding import tenant_of
 from failsoft.server.listening import Readiness
 from failsoft.server.mcp_endpoint import McpEndpoint
 from failsoft.server.openapi_document import complete
@@ -63,7 +64,7 @@ def _routed(app: App, readiness: Readiness | None) -> FastAPI:
         responses={200: {"model": DownstreamsView, "description": "Each downstream with its figures."}},
     )
     async def downstreams(request: Request) -> Json:
-        return Json(downstreams_view(app.kernel))
+        return Json(downstreams_view(app.kernel, tenant_of(request)))
 
     @api.get(
         "/health/liveness",

@@ -14,32 +14,36 @@ HOLDERS = 100
 """Holders and waiters that are listed for each downstream, the oldest first."""
 
 
-def downstreams_view(kernel: Kernel) -> dict[str, Any]:
-    """Every downstream, by name."""
-    return {"downstreams": [downstream_view(kernel.guards[name]) for name in sorted(kernel.guards)]}
+def downstreams_view(kernel: Kernel, tenant: str | None = None) -> dict[str, Any]:
+    """Every downstream, by name; of other tenants' calls only that they are there, if it is for a `tenant`."""
+    return {"downstreams": [downstream_view(kernel.guards[name], tenant) for name in sorted(kernel.guards)]}
 
 
-def downstream_view(guard: Guard) -> dict[str, Any]:
+def downstream_view(guard: Guard, tenant: str | None = None) -> dict[str, Any]:
     """One downstream as plain JSON data; times in seconds."""
+
+    def shown(whose: str | None, value: str | None) -> str | None:
+        return value if tenant is None or whose == tenant else None
+
     figures = asdict(guard.statistics())
     return {
         **{key: _finite(value) for key, value in figures.items()},
         "fault_injected": guard.interceptor is not None,
         "holders": [
             {
-                "run": holder.run,
-                "task": holder.task,
+                "run": shown(holder.tenant, holder.run),
+                "task": shown(holder.tenant, holder.task),
                 "age_s": round(holder.age, 3),
                 "limit": holder.limit,
                 "orphan": holder.orphan,
-                "where": holder.where,
+                "where": shown(holder.tenant, holder.where),
             }
             for holder in guard.holders()[:HOLDERS]
         ],
         "waiters": [
             {
-                "run": waiter.run,
-                "task": waiter.task,
+                "run": shown(waiter.tenant, waiter.run),
+                "task": shown(waiter.tenant, waiter.task),
                 "priority": waiter.priority,
                 "age_s": round(waiter.age, 3),
                 "remaining_s": _finite(round(waiter.remaining, 3)),

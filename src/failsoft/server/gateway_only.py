@@ -103,7 +103,7 @@ class _Rest:
             else:
                 body = {"status": "ready", "models": list(self._gateway.aliases)}
         elif path == "/v1/downstreams":
-            body = downstreams_view(self._gateway.kernel)
+            body = downstreams_view(self._gateway.kernel, scope.get("state", {}).get("tenant"))
         else:
             status, body = 404, error_body("not_found", "not_found", "no such path")
         await send_body(send, status, _encode(body))

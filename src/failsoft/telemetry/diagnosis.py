@@ -12,6 +12,7 @@ is one whose downstream took long or gave no answer. Pure: facts in, diagnosis o
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from failsoft.telemetry.timeline import CUT, Span
 
 __all__ = ["Diagnosis", "Part", "RunFacts", "TaskFacts", "Window", "diagnose", "summarise"]
 
-Nature = Literal["slow", "blocked", "failing", "planning", "own", "none"]
+Nature = Literal["slow", "blocked", "failing", "planning", "door", "own", "none"]
 
 BLOCKED: Final = frozenset({"queue_full", "queue_timeout", "evicted", "doomed"})
 """Refusals that speak of a lack of permits."""
@@ -237,8 +238,8 @@ def _nature(facts: RunFacts, downstream: str, short: set[str]) -> tuple[Nature, 
     """Whether a downstream was slow, failed, or was not to be had; and the words for it."""
     spans = [span for span in facts.spans if span.downstream == downstream]
     own = [span for span in spans if span.task in short] or spans
-    waited = sum(span.end - span.start for span in own if span.what == "queue")
-    inside = sum(span.end - span.start for span in own if span.what == "attempt")
+    waited = _covered(span for span in own if span.what == "queue")
+    inside = _covered(span for span in own if span.what == "attempt")
     codes = Counter(span.code for span in own if span.code is not None)
     timed_out = sum(codes[code] for code in _TIMEOUTS) + sum(
         1 for task in facts.tasks if task.id in short and task.reason in _TIMEOUTS and not codes
@@ -261,6 +262,15 @@ def _nature(facts: RunFacts, downstream: str, short: set[str]) -> tuple[Nature, 
     return "slow", text + (f" and gave no answer within its limit {timed_out} times" if timed_out else "")
 
 
+def _covered(spans: Iterable[Span]) -> float:
+    """Seconds in which at least one of them was open: what is done at the same time takes its time once."""
+    covered, until = 0.0, -math.inf
+    for start, end in sorted((span.start, span.end) for span in spans):
+        covered += max(0.0, end - max(start, until))
+        until = max(until, end)
+    return covered
+
+
 _SUGGESTIONS: Final[Mapping[str, str]] = {
     "slow": "give {d} an alternate or stale_for, or a shorter attempt limit (downstreams.{d}.attempt_timeout) so that "
     "what comes after it still fits",
@@ -268,6 +278,7 @@ _SUGGESTIONS: Final[Mapping[str, str]] = {
     "downstreams.{d}.permits or give it fewer calls",
     "failing": "give {d} an alternate or stale_for; look at {d} itself",
     "planning": "put the rules planner first, or give the planning model a shorter limit",
+    "door": "look at what stands in front (a proxy's queue, a client's own retries), or give the run more budget",
     "own": "look for stalls of the loop (events loop.stalled) and for a queue of ready tasks (width)",
     "none": "nothing: it was served as asked",
 }
@@ -283,7 +294,9 @@ def diagnose(facts: RunFacts) -> Diagnosis:
         by_what[part.what] += part.seconds
     outside = by_what["downstream"] + by_what["queue"] + by_what["backoff"]
     nature: Nature
-    if downstream is not None and (short or outside >= max(by_what["planning"], by_what["own"])):
+    if by_what["door"] > max(outside, by_what["planning"], by_what["own"]):
+        nature, cause, downstream = "door", f"{by_what['door']:.2f} s had passed before it came to the door", None
+    elif downstream is not None and (short or outside >= max(by_what["planning"], by_what["own"])):
         nature, cause = _nature(facts, downstream, short)
     elif by_what["planning"] > by_what["own"]:
         nature, cause, downstream = "planning", f"planning took {by_what['planning']:.2f} s", None
