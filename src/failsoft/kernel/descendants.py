@@ -25,6 +25,9 @@ MARK: Final = "FAILSOFT_WORKER"
 _ROUNDS: Final = 16
 """How often is looked for more before the killing; a tree deeper than that is killed only as far as found."""
 
+_BEGINNING: Final = 0.25
+"""Seconds that processes without an environment have to show one: they are just being made."""
+
 _PROC: Final = Path("/proc")
 
 
@@ -35,14 +38,19 @@ def kill_with_descendants(leader: int, mark: str) -> set[int]:
     """
     _signal_group(leader, signal.SIGSTOP)
     found = {leader}
-    alive = _alive(leader)
+    orphaned = not _alive(leader)  # what it had started hangs on it no more
+    until = time.monotonic() + _BEGINNING
     for _ in range(_ROUNDS):
-        new = (_children(found) if alive else _marked(mark)) - found
+        new, unsure = _marked(mark, leader) if orphaned else (set(), False)
+        new = (new | _children(found)) - found
+        while unsure and not new and time.monotonic() < until:
+            time.sleep(0.001)
+            new, unsure = _marked(mark, leader)
+            new -= found
         if not new:
             break
         _signal(new, signal.SIGSTOP)
         found |= new
-        alive = True  # what they have started hangs on them
     _signal_group(leader, signal.SIGKILL)
     found.discard(leader)
     _signal(found, signal.SIGKILL)
@@ -96,14 +104,33 @@ def _children(pids: Iterable[int]) -> set[int]:
     return found
 
 
-def _marked(mark: str) -> set[int]:
-    """Processes of this user that were started with the mark in their environment."""
+def _marked(mark: str, leader: int) -> tuple[set[int], bool]:
+    """Processes of this user that were started with the mark in their environment; and whether there may be more.
+
+    One that is just beginning its program has no environment for a moment. It may be one of them when it is no older
+    than their leader.
+    """
     sign = f"{MARK}={mark}".encode()
+    born = _born(leader)
     found: set[int] = set()
+    unsure = False
     with suppress(OSError):
         for entry in _PROC.iterdir():
             if entry.name.isdigit():
+                pid = int(entry.name)
                 with suppress(OSError):
-                    if sign in (entry / "environ").read_bytes().split(b"\0"):
-                        found.add(int(entry.name))
-    return found
+                    environment = (entry / "environ").read_bytes()
+                    if sign in environment.split(b"\0"):
+                        found.add(pid)
+                    elif not environment and _alive(pid) and _born(pid) >= born:
+                        (entry / "exe").readlink()  # which fails for what is no program, like the kernel's own
+                        unsure = True
+    return found, unsure
+
+
+def _born(pid: int) -> int:
+    """When it was started, in ticks since the machine was; 0 when it is gone."""
+    try:
+        return int((_PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return 0
