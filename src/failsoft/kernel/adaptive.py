@@ -32,6 +32,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from failsoft.base.errors import ConfigError
+from failsoft.kernel.checks import is_whole
 
 __all__ = ["AdaptiveLimit", "AdaptiveLimitPolicy"]
 
@@ -59,6 +60,10 @@ class AdaptiveLimitPolicy:
     app_limited: float = 0.7
 
     def __post_init__(self) -> None:
+        for key in ("minimum", "maximum", "initial", "min_samples", "max_samples", "probe_every"):
+            value = getattr(self, key)
+            if not is_whole(value, 1) and not (value is None and key == "initial"):
+                raise ConfigError(f"{key} must be a whole number of at least 1, not {value!r}", param=f"adaptive.{key}")
         if not 1 <= self.minimum <= self.maximum:
             raise ConfigError("minimum must be at least 1 and at most maximum", param="adaptive.minimum")
         if self.initial is not None and not self.minimum <= self.initial <= self.maximum:
@@ -69,7 +74,7 @@ class AdaptiveLimitPolicy:
             raise ConfigError("precision must be above 0 and at most 1", param="adaptive.precision")
         if not 2 <= self.min_samples <= self.max_samples:
             raise ConfigError("min_samples must be at least 2 and at most max_samples", param="adaptive.min_samples")
-        if self.max_epoch <= 0.0 or self.probe_every < 2 or not 0.0 <= self.app_limited <= 1.0:
+        if not self.max_epoch > 0.0 or self.probe_every < 2 or not 0.0 <= self.app_limited <= 1.0:
             raise ConfigError("max_epoch, probe_every or app_limited is out of range", param="adaptive")
 
 

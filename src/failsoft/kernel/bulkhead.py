@@ -94,12 +94,11 @@ class Bulkhead:
             return False
         if self._queue.waiting and (fallback or self._somebody_could_use_it()):
             return False
-        if fallback:
-            if self._fallback_in_use >= self._fallback_most:
-                return False
-            self._fallback_in_use += 1
+        if fallback and self._fallback_in_use >= self._fallback_most:
+            return False
         if tenant is not None:
             self._held[tenant] = self._held.get(tenant, 0) + 1
+        self._fallback_in_use += fallback
         self.in_use += 1
         return True
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from failsoft.base.errors import ConfigError
 from failsoft.kernel.adaptive import AdaptiveLimitPolicy
+from failsoft.kernel.checks import is_whole
 
 __all__ = ["BulkheadPolicy", "BulkheadStatistics"]
 
@@ -37,10 +38,10 @@ class BulkheadPolicy:
     adaptive: AdaptiveLimitPolicy | None = None
 
     def __post_init__(self) -> None:
-        if self.permits < 1:
-            raise ConfigError(f"permits must be at least 1, not {self.permits}", param="permits")
-        if self.queue < 0:
-            raise ConfigError(f"queue must not be negative, is {self.queue}", param="queue")
+        if not is_whole(self.permits, 1):
+            raise ConfigError(f"permits must be a whole number of at least 1, not {self.permits!r}", param="permits")
+        if not is_whole(self.queue, 0):
+            raise ConfigError(f"queue must be a whole number of at least 0, not {self.queue!r}", param="queue")
         for key in ("normal_share", "tenant_share", "fallback_share"):
             if not 0.0 <= getattr(self, key) <= 1.0:
                 raise ConfigError(f"{key} must be within 0 and 1, is {getattr(self, key)}", param=key)

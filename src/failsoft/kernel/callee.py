@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from failsoft.base.errors import AttemptTimeout, ToolFailed
+from failsoft.base.futures import heard
 from failsoft.kernel.ticket import Ticket
 
 if TYPE_CHECKING:
@@ -69,8 +70,8 @@ async def _apart(
     except BaseException as error:
         deliver(answer, None, error)
         del answer  # the error's traceback holds this frame
-        if not isinstance(error, Exception):
-            raise
+        if isinstance(error, CancelledError | KeyboardInterrupt | SystemExit):
+            raise  # it belongs to the task or to the loop; any other was told to the caller
     else:
         if not answer.done():
             answer.set_result(value)
@@ -98,6 +99,7 @@ async def detached(guard: Guard, ticket: Ticket, fn: Callable[..., Any], args: t
             child.add_done_callback(ended)
             if isinstance(error, CancelledError):
                 child.cancel()
+        heard(answer)
         del answer, child  # what they hold has a traceback that holds this frame
         raise
     guard.dismiss(child)
@@ -119,6 +121,7 @@ async def threaded(guard: Guard, ticket: Ticket, fn: Callable[..., Any], args: t
     try:
         return await answer
     finally:
+        heard(answer)
         if answer.done() and not answer.cancelled():  # `ended` was called, and is called once
             del answer  # the error that it may hold has a traceback that holds this frame
 

@@ -7,8 +7,9 @@ is the value good (ladder). A caller's fault, a local rejection and a cancellati
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from failsoft.base.errors import (
     BadInput,
@@ -17,12 +18,13 @@ from failsoft.base.errors import (
     DownstreamUnavailable,
     EmptyResult,
     FailsoftError,
+    InternalError,
     Rejection,
     TimeoutExceeded,
     ToolFailed,
 )
 
-__all__ = ["Classifier", "Counts", "Verdict", "as_error", "classify"]
+__all__ = ["Classifier", "Counts", "Verdict", "as_error", "classify", "read"]
 
 
 class Counts:
@@ -32,6 +34,9 @@ class Counts:
     FAILED = "failed"
     TIMEOUT = "timeout"
     NEUTRAL = "neutral"
+
+
+_COUNTS: Final = frozenset({Counts.OK, Counts.FAILED, Counts.TIMEOUT, Counts.NEUTRAL})
 
 
 class Verdict(NamedTuple):
@@ -101,3 +106,41 @@ def classify(result: Any, error: BaseException | None) -> Verdict:
             retry_after=mapped.retry_after,
         )
     return Verdict(Counts.FAILED, error=mapped, retry_after=mapped.retry_after)
+
+
+def read(reader: Classifier | None, result: Any, error: BaseException | None) -> Verdict:
+    """What `reader` says of a result or an exception, else :func:`classify`.
+
+    A reader that raises, or returns what is no verdict, is a fault of ours: the call fails with an ``InternalError``
+    that says so (the cause is kept), and nothing is held against the downstream.
+    """
+    if reader is None:
+        return classify(result, error)
+    try:
+        verdict = reader(result, error)
+    except Exception as raised:  # noqa: BLE001 - its own error, told as such
+        return _misread(f"the classifier raised {type(raised).__name__}", raised)
+    if verdict is None:
+        return classify(result, error)
+    wrong = _wrong_with(verdict)
+    return verdict if wrong is None else _misread(f"the classifier returned {wrong}", error)
+
+
+def _misread(why: str, cause: BaseException | None) -> Verdict:
+    failed = InternalError(why)
+    failed.__cause__ = cause
+    return Verdict(Counts.NEUTRAL, error=failed)
+
+
+def _wrong_with(verdict: Any) -> str | None:
+    if not isinstance(verdict, Verdict):
+        return f"a {type(verdict).__name__}, not a Verdict or None"
+    if verdict.counts not in _COUNTS:
+        return f"a verdict with counts={verdict.counts!r}"
+    error: Any = verdict.error
+    if error is not None and not isinstance(error, FailsoftError):
+        return f"a verdict with a {type(error).__name__} as its error, not a FailsoftError"
+    after: Any = verdict.retry_after
+    if after is not None and not (isinstance(after, int | float) and 0 <= after < math.inf):
+        return f"a verdict with retry_after={after!r}"
+    return None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from failsoft.base.errors import InternalError
 from failsoft.kernel.admission import LIMIT_ERRORS
 from failsoft.kernel.callee import own_cancel
-from failsoft.kernel.classify import Classifier, Counts, Verdict, classify
+from failsoft.kernel.classify import Classifier, Counts, Verdict, read
 from failsoft.kernel.ticket import Ticket
 
 if TYPE_CHECKING:
@@ -39,10 +39,7 @@ def ended(
     if ticket.fired:
         outside = task.uncancel() > ticket.cancelling and isinstance(error, CancelledError)
     elif isinstance(error, CancelledError):
-        if task.cancelling() > 0:
-            outside = True
-        else:
-            error = own_cancel(error)
+        outside = task.cancelling() > 0
     if outside or isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
         # the scope's own alarm may come from outside together with the ticket's: that does not excuse a slow downstream
         counts = Counts.TIMEOUT if _blamed(guard, ticket, now) else Counts.NEUTRAL
@@ -55,13 +52,19 @@ def ended(
             if error is not None:
                 late.error.__cause__ = error
             return late
-    verdict = (reader(value, error) if reader is not None else None) or classify(value, error)
+    if error is not None and not isinstance(error, Exception):
+        error = own_cancel(error)
+    try:
+        verdict = read(reader, value, error)
+    except BaseException:
+        guard.settle(ticket, Counts.NEUTRAL, now, size, code="cancelled")
+        raise
     slept = now > ticket.when  # the loop was blocked: what came is taken, what it says about latency is not
     code = None if verdict.error is None else verdict.error.code
     guard.settle(ticket, Counts.NEUTRAL if slept else verdict.counts, now, size, code=code)
     if error is None and verdict.good:
         return None
-    raised = error if error is not None else verdict.error
+    raised = error if error is not None and not isinstance(verdict.error, InternalError) else verdict.error
     if raised is None:
         raised = InternalError("a classifier called a result bad without an error")
     return Failure(raised, verdict)

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from failsoft.base.errors import CallTimeout, DeadlineExceeded, FailsoftError, TaskTimeout
+from failsoft.base.futures import heard
 from failsoft.kernel.callee import deliver
 from failsoft.kernel.deadline import Alarm, heap_of
 from failsoft.kernel.scope import Scope, current
@@ -113,8 +114,7 @@ class Flights:
 
     def _leave(self, key: Hashable, flight: _Flight, answer: asyncio.Future[Any]) -> None:
         flight.answers.pop(answer, None)
-        if answer.done() and not answer.cancelled():
-            answer.exception()
+        heard(answer)
         if not flight.answers and flight.task is not None and not flight.task.done():
             if self._flights.get(key) is flight:
                 del self._flights[key]

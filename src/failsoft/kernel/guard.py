@@ -34,6 +34,7 @@ from failsoft.kernel.budget import RetryBudget
 from failsoft.kernel.bulkhead import Bulkhead
 from failsoft.kernel.cache import Cache, SecondLevel
 from failsoft.kernel.callee import Runner, bound, detached, threaded
+from failsoft.kernel.checks import check_options
 from failsoft.kernel.classify import Classifier, Counts, Verdict
 from failsoft.kernel.deadline import DeadlineHeap, heap_of
 from failsoft.kernel.ending import ended
@@ -191,11 +192,15 @@ class Guard:
         and not for this downstream; when it fires, nobody is blamed who was not slow already.
 
         Raises what the callee raised; :class:`~failsoft.base.errors.Rejection` when the call was refused unstarted;
-        :class:`~failsoft.base.errors.TimeoutExceeded` naming the limit that fired. ``CancelledError`` passes through.
+        :class:`~failsoft.base.errors.TimeoutExceeded` naming the limit that fired; ``ToolFailed`` when what the callee
+        raised is no ``Exception``; ``ValueError`` or ``TypeError`` at once for an option that makes no sense.
+        ``CancelledError``, ``KeyboardInterrupt`` and ``SystemExit`` pass through.
         """
         loop = get_running_loop()
         if loop is not self._loop:
             self.bind()
+        if kind is not None or priority is not None or tenant is not None or timeout is not None or size != 1.0:
+            check_options(kind, priority, tenant, timeout, size)
         began = now = loop.time()
         inherited = current.get()
         until, limit = now + (self._call_timeout if timeout is None else timeout), "call"
@@ -247,9 +252,7 @@ class Guard:
                 failure = ended(self, ticket, None, error, classify, size)
             else:
                 now = loop.time()
-                if (
-                    now <= ticket.when and not ticket.fired and (classify is None or classify(value, None) is None)
-                ):  # the usual end; a classifier without a word on it has no objection
+                if classify is None and now <= ticket.when and not ticket.fired:  # the usual end
                     self._served(ticket, now, size)
                     return value
                 failure = ended(self, ticket, value, None, classify, size)
@@ -322,6 +325,7 @@ class Guard:
         `content(item)` says whether an item counts as content: what comes before is held back and does not count as
         a first item. The ticket is held to the end; nothing is retried once there was content.
         """
+        check_options(kind, priority, tenant, timeout, size)
         limits = StreamLimits(first_item, idle, total, lent)
         return GuardedStream(
             self,
@@ -352,6 +356,8 @@ class Guard:
         `key` stands for everything that the answer depends on; the tenant is added. A fresh value is served from the
         cache; identical calls in flight share one; when the call fails, a stale value is served with its age. `ttl`
         (seconds) replaces the policy's. `second` is a cache behind this one, for stale values. `options` are `call`'s.
+
+        The value is shared, not copied: everybody who asks for `key` gets the same object, so nobody may change it.
         """
         if options.get("kind", self.policy.kind) != "query":
             raise ValueError("only queries are cached or shared")
@@ -533,6 +539,16 @@ class Guard:
         """Settles and releases a stream's ticket; `seconds` is the time to its first content."""
         now = self.now()
         self.settle(ticket, counts, now, size, cut=cut, code=code, seconds=seconds)
+
+    def abandon(self, ticket: Ticket) -> None:
+        """Settles a ticket whose holder was collected, from whatever thread that happens in."""
+        loop = self._loop
+        if loop is not None and not loop.is_closed() and not ticket.settled:
+            loop.call_soon_threadsafe(partial(self._settle_abandoned, ticket))
+
+    def _settle_abandoned(self, ticket: Ticket) -> None:
+        if not ticket.settled:
+            self.settle(ticket, Counts.NEUTRAL, self.now(), 1.0, code="abandoned")
 
     def settle(
         self,

@@ -15,6 +15,7 @@ from asyncio import CancelledError
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from failsoft.base.futures import heard
 from failsoft.kernel.callee import deliver, in_time
 from failsoft.kernel.classify import Counts
 from failsoft.kernel.ticket import Ticket
@@ -39,6 +40,7 @@ async def hedged(guard: Guard, ticket: Ticket, fn: Callable[..., Any], args: tup
     finally:
         if timer is not None:
             timer.cancel()
+        heard(race.answer)
         race.end()
 
 

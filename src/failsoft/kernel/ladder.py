@@ -55,8 +55,12 @@ async def climb(rungs: Sequence[Rung], *, requested: str | None = None) -> Outco
     asked = requested if requested is not None else rungs[0].name
     tried: list[RungTried] = []
     for index, rung in enumerate(rungs):
-        if rung.available is not None and not rung.available():
-            tried.append(RungTried(rung.name, rung.reason))
+        try:
+            if rung.available is not None and not rung.available():
+                tried.append(RungTried(rung.name, rung.reason))
+                continue
+        except Exception as error:  # noqa: BLE001 - a rung that cannot say whether it is there is not there
+            tried.append(_tried(rung.name, error, 0.0))
             continue
         began = loop.time()
         reserve = sum(below.reserve for below in rungs[index + 1 :])

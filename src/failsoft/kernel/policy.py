@@ -14,6 +14,7 @@ from failsoft.kernel.adaptive import AdaptiveLimitPolicy
 from failsoft.kernel.breaker import BreakerPolicy, breaker_preset
 from failsoft.kernel.bulkhead import BulkheadPolicy
 from failsoft.kernel.cache import CachePolicy
+from failsoft.kernel.checks import check_options
 from failsoft.kernel.retry import RetryPolicy
 from failsoft.kernel.timeout import AdaptiveTimeoutPolicy
 
@@ -63,6 +64,7 @@ class Policy:
     detachable: bool = False
 
     def __post_init__(self) -> None:
+        check_options(self.kind, None, None, None, 1.0)
         for name in ("call_timeout", "attempt_timeout"):
             value = getattr(self, name)
             if value is not None and not value > 0:

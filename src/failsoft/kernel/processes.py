@@ -29,6 +29,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple, cast
 
 from failsoft.base.errors import BadInput, DownstreamUnavailable, FailsoftError, InternalError, QueueFull
+from failsoft.base.futures import heard
 from failsoft.kernel.callee import deliver
 from failsoft.kernel.child import WorkerSettings
 from failsoft.kernel.keeper import Keeper, ProcessCall
@@ -144,6 +145,7 @@ class ProcessPool:
         try:
             return await answer
         finally:
+            heard(answer)
             if not call.done():
                 self._killed += 1
                 keeper.kill(call)

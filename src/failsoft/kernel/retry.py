@@ -11,9 +11,10 @@ import random
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Literal
+from typing import Literal, get_args
 
 from failsoft.base.outcomes import Kind
+from failsoft.kernel.checks import is_whole
 
 __all__ = ["RetryPolicy", "parse_retry_after"]
 
@@ -45,8 +46,11 @@ class RetryPolicy:
 
     def __post_init__(self) -> None:
         for name in ("queries", "actions", "externals"):
-            if not 0 <= getattr(self, name) <= 10:
-                raise ValueError(f"{name} must be between 0 and 10")
+            value = getattr(self, name)
+            if not (is_whole(value, 0) and value <= 10):
+                raise ValueError(f"{name} must be a whole number between 0 and 10, not {value!r}")
+        if self.jitter not in get_args(Jitter):
+            raise ValueError(f"jitter must be one of {', '.join(get_args(Jitter))}, not {self.jitter!r}")
         if not (0 <= self.base <= self.cap and self.spread >= 0 and self.room >= 0):
             raise ValueError("needs 0 <= base <= cap, spread >= 0 and room >= 0")
 

@@ -11,17 +11,20 @@ from __future__ import annotations
 
 import asyncio
 import math
+import warnings
 from asyncio import CancelledError
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
+from weakref import ref
 
 from failsoft.base.errors import (
     CallTimeout,
     DeadlineExceeded,
     FirstItemTimeout,
     IdleTimeout,
+    InternalError,
     MalformedResult,
     TaskTimeout,
     TimeoutExceeded,
@@ -29,7 +32,7 @@ from failsoft.base.errors import (
 )
 from failsoft.base.outcomes import Kind
 from failsoft.kernel.callee import own_cancel
-from failsoft.kernel.classify import Classifier, Counts, Verdict, classify
+from failsoft.kernel.classify import Classifier, Counts, Verdict, read
 from failsoft.kernel.deadline import NOT_FIRED, Alarm, deadline_scope
 from failsoft.kernel.scope import current
 from failsoft.kernel.ticket import Ticket
@@ -92,11 +95,11 @@ class _Pause(Alarm):
         self.task = None
         self.fired = NOT_FIRED
         self.lost = 0.0
-        self.stream: GuardedStream[Any] | None = stream
-        """None when it has ended, or the two would hold each other."""
+        self.stream = ref(stream)
+        """Weak: a stream that nobody holds any more is to be collected though its alarm is still armed."""
 
     def fire(self, how: int) -> None:
-        stream = self.stream
+        stream = self.stream()
         if stream is None or not stream.waiting:
             self.task = None  # the consumer is at work: the next wait arms it again
             return
@@ -236,6 +239,13 @@ class GuardedStream(Generic[T]):
             self._settle(Counts.NEUTRAL, "abandoned")
         await self._close()
 
+    def __del__(self) -> None:
+        """Entered and dropped without leaving the block: the permit goes back all the same, and it is told."""
+        if self._ticket is None:
+            return
+        warnings.warn(f"a stream of {self._guard.name} was never left", ResourceWarning, stacklevel=1, source=self)
+        self._guard.abandon(self._ticket)
+
     # --- items -----------------------------------------------------------------------------------------------------
 
     def __aiter__(self) -> AsyncIterator[T]:
@@ -325,7 +335,6 @@ class GuardedStream(Generic[T]):
         self.committed = True
         self.first_item_at = self.now()
         self._guard.heap.disarm(self._alarm)  # it stands for the first item's limit, which may be far off
-        self._alarm.stream = None  # the heap forgets the alarm only then
         self._alarm = _Pause(self)
 
     async def _started(self) -> AsyncIterator[T]:
@@ -369,22 +378,27 @@ class GuardedStream(Generic[T]):
             self._settle(Counts.TIMEOUT if own else Counts.NEUTRAL, made.code, cut=not self.committed)
             await self._close()
             return made, self._read(made)
-        if isinstance(error, CancelledError):
+        if not isinstance(error, Exception):
             error = own_cancel(error)
-        verdict = self._read(error)
+        try:
+            verdict = self._read(error)
+        except BaseException:
+            self._settle(Counts.NEUTRAL, "cancelled")
+            raise
+        if isinstance(verdict.error, InternalError):
+            error = verdict.error
         self._settle(verdict.counts, None if verdict.error is None else verdict.error.code)
         await self._close()
         return error, verdict
 
     def _read(self, error: BaseException) -> Verdict:
         """What the stream's own classifier says of an error, else the kernel's."""
-        return (self._reader(None, error) if self._reader is not None else None) or classify(None, error)
+        return read(self._reader, None, error)
 
     def _settle(self, counts: str, code: str | None, *, cut: bool = False) -> None:
         ticket, self._ticket = self._ticket, None
         assert ticket is not None
         self._guard.heap.disarm(self._alarm)
-        self._alarm.stream = None
         first = self.first_item_at
         seconds = (first if first is not None else self.now()) - ticket.since
         self._guard.settle_stream(ticket, counts, seconds, size=self._size, cut=cut, code=code)

@@ -18,6 +18,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from failsoft.base.errors import FailsoftError, StoreError
+from failsoft.base.futures import heard
 from failsoft.base.redaction import Redactor
 from failsoft.stores.node_locks import NodeLocks
 from failsoft.stores.protocols import (
@@ -115,7 +116,10 @@ class SqliteStore(SqliteApprovals, SqliteLeases, SqliteKeeping, SingleWrites):
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="failsoft-sqlite", daemon=True)
             self._thread.start()
-        return await answer
+        try:
+            return await answer
+        finally:
+            heard(answer)
 
     def _work(self) -> None:
         connection: sqlite3.Connection | None = None

@@ -15,6 +15,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 from failsoft.base.addresses import AddressRule
 from failsoft.base.errors import AddressRefused
+from failsoft.base.futures import heard
 from failsoft.kernel.threads import ThreadLane
 
 __all__ = ["LookUp", "Names", "look_up"]
@@ -62,7 +63,10 @@ class Names(AbstractResolver):
 
         self._count += 1
         self._lane.start(loop, self._look_up, (host, port, family), ended)
-        found: list[ResolveResult] = await answer
+        try:
+            found: list[ResolveResult] = await answer
+        finally:
+            heard(answer)
         if self._rule is None:
             return found
         refusals = [self._rule.refusal(one["host"]) for one in found]
