@@ -171,11 +171,11 @@ AnswerFunction = Callable[[Parts], Answer]
 def shortfalls(
     plan: Plan | None, outcomes: Mapping[str, Outcome[Any]], language: Language, *, now: float | None = None
 ) -> tuple[Shortfall, ...]:
-    """Everything in which the outcomes are less than what the plan asked for, in the plan's order.
+    """Everything in which the outcomes are less than what was asked for: what the plan leaves out, then in its order.
 
     With `now`, in seconds since the epoch, stale parts say what moment they are of.
     """
-    found: list[Shortfall] = []
+    found: list[Shortfall] = [_unread(plan.unread, language)] if plan is not None and plan.unread else []
     for task in plan.tasks if plan is not None else ():
         outcome = outcomes.get(task.id)
         if outcome is not None and (not outcome.provenance.degraded or outcome.provenance.reason in _LEFT_OUT):
@@ -209,6 +209,16 @@ def shortfalls(
             )
         )
     return tuple(found)
+
+
+def _unread(phrases: Sequence[str], language: Language) -> Shortfall:
+    """What to say of an answer to a question of which a part was not understood."""
+    if language == "zh":
+        said = "、".join(f"“{phrase}”" for phrase in phrases)
+        return Shortfall("", "问题", "missing", "not_understood", f"未能理解{said}；结果中未考虑。")
+    said = ", ".join(f"'{phrase}'" for phrase in phrases)
+    text = f"Not understood: {said}; the numbers ignore {'it' if len(phrases) == 1 else 'them'}."
+    return Shortfall("", "The question", "missing", "not_understood", text)
 
 
 def forgotten(language: Language) -> Shortfall:

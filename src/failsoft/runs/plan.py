@@ -138,7 +138,8 @@ class Step:
 class Plan(BaseModel):
     """Tasks and what the planner made of the question.
 
-    ``reading`` says back, in the question's language, what was understood; ``notes`` what was assumed. ``data`` is for
+    ``reading`` says back, in the question's language, what was understood; ``notes`` what was assumed; ``unread`` what
+    of the question no task answers, in its own words: a run with any of it is never more than degraded. ``data`` is for
     whatever a planner wants the agent's answer function to have; plain JSON, never looked at by the platform.
     """
 
@@ -148,6 +149,7 @@ class Plan(BaseModel):
     tasks: tuple[TaskSpec, ...]
     reading: str = ""
     notes: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
     data: dict[str, Any] = Field(default_factory=dict)
 
     def task(self, task_id: str) -> TaskSpec:

@@ -34,6 +34,7 @@ REASONS: Final[dict[str, tuple[str, str]]] = {
     "tool_failed": ("it failed with an error of its own", "它自身出错"),
     "bad_input": ("what it was given did not fit", "输入不符合要求"),
     "dependency_failed": ("something that it needs is missing", "缺少它所依赖的结果"),
+    "not_understood": ("it was not understood", "未能理解"),
     "not_started": ("there was no time left to start it", "没有时间启动"),
     "mode_fast": ("it is optional and a fast answer was asked for", "属于可选内容，而请求了快速回答"),
     "condition_false": ("nobody needs it in this case", "这种情况下不需要"),

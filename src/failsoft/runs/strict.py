@@ -67,6 +67,8 @@ def _of_shortfalls(result: RunResult) -> StrictStatus:
 
 def _status_of(shortfall: Shortfall) -> int:
     reason = shortfall.reason
+    if reason == "not_understood":  # asking the same again helps nobody
+        return 422
     if reason in _TIME:
         return 504
     known = FailsoftError.from_dict({"code": reason})

@@ -15,7 +15,7 @@ from failsoft.examples.analyst import anomaly, wording
 from failsoft.examples.analyst.anomaly import Judgement
 from failsoft.examples.analyst.compare import REASONS, Change, Comparison, same_period
 from failsoft.examples.analyst.query import Result, ResultColumn
-from failsoft.examples.analyst.spec import Intent, Query, Scalar, TableProfile
+from failsoft.examples.analyst.spec import Intent, Query, Scalar, TableProfile, loading_notes
 
 MAX_TABLE_ROWS = 200
 """Rows of a table in a report; the rest is counted under it."""
@@ -160,11 +160,7 @@ def _assumptions(
     reference: Result | None,
     comparison: Comparison | None,
 ) -> list[str]:
-    used = {c for q in (intent.query, intent.compare_to) if q is not None for c in _columns_of(q)}
-    notes = list(intent.notes)
-    # Of what was noted about single columns, only what this answer stands on.
-    loaded = profile.notes if profile else ()
-    notes += [n.text(intent.language) for n in loaded if n.column is None or n.column in used]
+    notes = [*intent.notes, *(loading_notes(intent, profile) if profile else ())]
     for answer in (result, reference):
         notes += [n.text(intent.language) for n in answer.notes] if answer else []
         if answer and answer.missing:
@@ -178,11 +174,6 @@ def _assumptions(
             )
     notes += [n.text(intent.language) for n in comparison.notes] if comparison else []
     return list(dict.fromkeys(notes))
-
-
-def _columns_of(query: Query) -> set[str]:
-    found = {g.column for g in query.group_by} | {f.column for f in query.filters}
-    return found | {c for c in (query.measure.column, query.period.column if query.period else None) if c}
 
 
 class _Say:

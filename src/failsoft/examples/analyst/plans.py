@@ -19,7 +19,7 @@ from failsoft.base.errors import BadInput
 from failsoft.examples.analyst.compare import history_query
 from failsoft.examples.analyst.grammar import Grammar, QuestionError
 from failsoft.examples.analyst.query import unranked
-from failsoft.examples.analyst.spec import Intent, Query, TableProfile, from_dict, to_dict
+from failsoft.examples.analyst.spec import Intent, Query, TableProfile, from_dict, loading_notes, to_dict
 from failsoft.runs.plan import Plan, TaskSpec
 from failsoft.runs.planner import PlanRequest
 
@@ -87,7 +87,18 @@ def plan_of(intent: Intent, profile: TableProfile) -> Plan:
         needs = (shown, "unusual") if judged else (shown,)
         # Without a judgement the chart is drawn unmarked; without data there is nothing to draw.
         tasks.append(_task("chart", "chart", arguments, intent, needs=needs, optional=True, tolerates_missing=judged))
-    return Plan(tasks=tuple(tasks), reading=intent.reading, notes=intent.notes, data={"intent": to_dict(intent)})
+    return Plan(
+        tasks=tuple(tasks),
+        reading=intent.reading,
+        notes=_noted(intent, profile),
+        unread=intent.unread,
+        data={"intent": to_dict(intent)},
+    )
+
+
+def _noted(intent: Intent, profile: TableProfile) -> tuple[str, ...]:
+    """What was assumed in reading the question, and in loading what the answer stands on."""
+    return tuple(dict.fromkeys((*intent.notes, *loading_notes(intent, profile))))
 
 
 def _single(intent: Intent) -> list[TaskSpec]:

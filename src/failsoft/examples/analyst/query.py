@@ -264,8 +264,12 @@ class _Builder:
                 raise QueryError("not_time", f"{period.column!r} is not a time")
             column = identifier(period.column)
             conditions.append(f"{column} >= {self._bind(period.start)} AND {column} < {self._bind(period.end)}")
-        conditions += [self._condition(f) for f in self.query.filters]
+        conditions += [self._either(f) for f in self.query.filters]
         return conditions
+
+    def _either(self, condition: Filter) -> str:
+        tests = [self._condition(one) for one in (condition, *condition.alternatives)]
+        return tests[0] if len(tests) == 1 else "(" + " OR ".join(f"({test})" for test in tests) + ")"
 
     def _bind(self, value: Any) -> str:
         self.parameters.append(value)
@@ -274,6 +278,8 @@ class _Builder:
     def _condition(self, condition: Filter) -> str:
         column, op, value = identifier(condition.column), condition.op, condition.value
         self._type(condition.column)
+        if condition.grain is not None:
+            return self._part_condition(condition)
         if op in {"in", "not in"}:
             if not isinstance(value, list):
                 raise QueryError("bad_value", f"{op!r} on {condition.column!r} needs a list of values")
@@ -294,6 +300,20 @@ class _Builder:
             return self._time_condition(condition.column, op, value)
         bound = self._bind(self._typed(condition.column, value))
         return f"{column} IS DISTINCT FROM {bound}" if op == "!=" else f"{column} {op} {bound}"
+
+    def _part_condition(self, condition: Filter) -> str:
+        """A condition on a part of a time, which is a whole number: the weekday, the hour of the day."""
+        cut = self._group(Group(condition.column, condition.grain))
+        values = condition.value if isinstance(condition.value, list) else [condition.value]
+        if condition.grain not in timecut.CYCLIC or not all(type(one) is int for one in values) or not values:
+            raise QueryError("bad_value", f"{condition.value!r} is no {condition.grain} of {condition.column!r}")
+        if condition.op in {"in", "not in"}:
+            inside = f"{cut} IN ({', '.join(self._bind(one) for one in values)})"
+            return f"({inside}) IS NOT TRUE" if condition.op == "not in" else inside
+        if condition.op not in _COMPARISONS or len(values) > 1:
+            raise QueryError("bad_value", f"unknown operator {condition.op!r}")
+        bound = self._bind(values[0])
+        return f"{cut} IS DISTINCT FROM {bound}" if condition.op == "!=" else f"{cut} {condition.op} {bound}"
 
     def _time_condition(self, name: str, op: str, value: Scalar) -> str:
         """Comparisons are with the whole period that a text names: ``<= 2024-03`` includes all of March."""

@@ -108,11 +108,17 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A condition on a column. ``value`` is a list for ``in`` and ``not in``."""
+    """A condition on a column. ``value`` is a list for ``in`` and ``not in``; None is what has no value.
+
+    With a ``grain`` the condition is on that part of a time: on its ``weekday`` (1 is Monday), its ``hour_of_day``.
+    A row passes when the condition holds or one of its ``alternatives`` does.
+    """
 
     column: str
     op: Operator
     value: Scalar | list[Scalar]
+    grain: Grain | None = None
+    alternatives: tuple[Filter, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +155,8 @@ class Intent:
     a single number. ``reading`` says back in the question's language what was understood; ``notes`` what was assumed.
     In a comparison ``query.order`` and ``query.limit`` rank the compared groups by ``rank``: the value of ``query``, or
     the change between the two; ``compare_to`` itself never carries an order or a limit, so that no group is missing.
-    ``focus`` is the one group that was asked about, where the others are shown for what it is a share of.
+    ``focus`` is the one group that was asked about, where the others are shown for what it is a share of. ``unread``
+    are the words of the question that the numbers do not respect, because nobody understood them.
     """
 
     query: Query
@@ -161,6 +168,20 @@ class Intent:
     language: Literal["en", "zh"] = "en"
     reading: str = ""
     notes: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
+
+
+def columns_of(query: Query) -> set[str]:
+    """The names of all columns that a query reads."""
+    tested = [one for condition in query.filters for one in (condition, *condition.alternatives)]
+    found = {g.column for g in query.group_by} | {f.column for f in tested}
+    return found | {c for c in (query.measure.column, query.period.column if query.period else None) if c}
+
+
+def loading_notes(intent: Intent, profile: TableProfile) -> list[str]:
+    """What was noted in loading the table; of what was noted of single columns, only what the answer stands on."""
+    used = {c for q in (intent.query, intent.compare_to) if q is not None for c in columns_of(q)}
+    return [n.text(intent.language) for n in profile.notes if n.column is None or n.column in used]
 
 
 def to_dict(value: Any) -> Any:

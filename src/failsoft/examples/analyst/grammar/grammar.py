@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal, cast
 
+from failsoft.examples.analyst.grammar.accounting import Accounting
 from failsoft.examples.analyst.grammar.conditions import Conditions, FoundValue, complement, truth_filter
 from failsoft.examples.analyst.grammar.groupings import Asked, Groupings, auto_grain
 from failsoft.examples.analyst.grammar.lexicon import ROW_CONCEPTS
@@ -464,7 +465,12 @@ class _Reading:
             chart=self._chart(groups, compared=other is not None),
             language=self.language,
         )
-        return replace(intent, reading=read_back(intent, self.schema.profile), notes=tuple(self.sentence.notes))
+        return replace(
+            intent,
+            reading=read_back(intent, self.schema.profile),
+            notes=tuple(self.sentence.notes),
+            unread=Accounting(self.sentence, intent).unread(),
+        )
 
     def _compared(
         self, query: Query, time: TimeReading, pair: tuple[FoundValue, FoundValue | None] | None
