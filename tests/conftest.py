@@ -197,6 +197,8 @@ class Blocking:
         ("<frozen importlib._bootstrap>", "_find_and_load"),
         # Reading a source line for a traceback or a warning; happens once per file and only on failure.
         ("linecache.py", "updatecache"),
+        # From 3.13 on a traceback parses its line, and a parser that fails looks for a file called <unknown>.
+        ("traceback.py", "_extract_caret_anchors_from_line_segment"),
         # Starting a process opens /dev/null and pipes.
         ("asyncio/base_events.py", "subprocess_exec"),
         ("asyncio/base_events.py", "subprocess_shell"),

@@ -239,9 +239,9 @@ class SqliteStore(SqliteApprovals, SqliteLeases, SqliteKeeping, SingleWrites):
             )
             for key in {d.key for d in durations}:
                 db.execute(
-                    "DELETE FROM durations WHERE key = ?1 AND id <= "
-                    "(SELECT id FROM durations WHERE key = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)",
-                    (key, _DURATIONS_PER_KEY),
+                    "DELETE FROM durations WHERE key = ? AND id <= "
+                    "(SELECT id FROM durations WHERE key = ? ORDER BY id DESC LIMIT 1 OFFSET ?)",
+                    (key, key, _DURATIONS_PER_KEY),
                 )
 
         await self._submit(do)

@@ -220,7 +220,7 @@ def _actions(db: sqlite3.Connection, run: str, key: str | None) -> list[ActionIn
         ActionIntent(known, tool, task, digest, at, bool(ended), _decode(detail))
         for known, tool, task, digest, at, ended, detail in db.execute(
             'SELECT "key", tool, task, arguments_hash, at, ended, detail FROM actions '
-            'WHERE run = ?1 AND (?2 IS NULL OR "key" = ?2) ORDER BY at, "key"',
+            'WHERE run = ? AND coalesce("key" = ?, TRUE) ORDER BY at, "key"',
             (run, key),
         )
     ]

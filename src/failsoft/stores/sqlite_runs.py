@@ -123,9 +123,9 @@ def _write_one(db: sqlite3.Connection, one: CreateRun | SaveSnapshot | FinishRun
         ).rowcount
     else:
         changed = db.execute(
-            "UPDATE runs SET state = ?1, terminal = ?1, result = ?2, ended = ?3 "
-            "WHERE run = ?4 AND epoch = ?5 AND terminal IS NULL",
-            (one.terminal, *texts([one.result]), one.at, one.run, one.epoch),
+            "UPDATE runs SET state = ?, terminal = ?, result = ?, ended = ? "
+            "WHERE run = ? AND epoch = ? AND terminal IS NULL",
+            (one.terminal, one.terminal, *texts([one.result]), one.at, one.run, one.epoch),
         ).rowcount
     return None if changed else _conflict(db, one.run, one.epoch)
 
