@@ -180,8 +180,13 @@ def columns_of(query: Query) -> set[str]:
 
 def loading_notes(intent: Intent, profile: TableProfile) -> list[str]:
     """What was noted in loading the table; of what was noted of single columns, only what the answer stands on."""
-    used = {c for q in (intent.query, intent.compare_to) if q is not None for c in columns_of(q)}
-    return [n.text(intent.language) for n in profile.notes if n.column is None or n.column in used]
+    queries = [q for q in (intent.query, intent.compare_to) if q is not None]
+    used = {c for q in queries for c in columns_of(q)}
+    timed = {q.period.column for q in queries if q.period} | {g.column for q in queries for g in q.group_by if g.grain}
+    told = [n for n in profile.notes if n.column is None or n.column in used]
+    if timed != {profile.time_column}:  # which date is meant by default is nobody's concern then
+        told = [n for n in told if n.code != "time_column"]
+    return [n.text(intent.language) for n in told]
 
 
 def to_dict(value: Any) -> Any:

@@ -77,7 +77,7 @@ class Accounting:
     def unread(self) -> tuple[str, ...]:
         """The phrases that nobody understood, as they were written, each once."""
         left = [i for i in range(len(self.words)) if not self._accounted(i)]
-        phrases: list[str] = []
+        phrases: list[str] = list(self.sentence.unread)
         for start, end in _runs(left, self.words):
             said = self.sentence.said(self._lead(start), end)
             if said and said not in phrases:
@@ -98,8 +98,10 @@ class Accounting:
 
     def _accounted(self, i: int) -> bool:
         word, mention = self.words[i], self.sentence.mention_at(i)
-        if word.kind == "symbol" or (word.used and word.used != "left"):
+        if word.used and word.used != "left":
             return True
+        if word.kind == "symbol":
+            return not (word.values and self._stands_alone(i))
         if mention is not None and self._named(mention, i):
             return True
         if word.stem in _LITTLE or self._belongs(i):
@@ -133,6 +135,11 @@ class Accounting:
         following = self.sentence.word(i + 1)
         lone = lone and (following is None or following.kind != "cjk" or following.known or following.stop)
         return lone and (before.used == "value" or before.has("per") is not None or before.has("agg") is not None)
+
+    def _stands_alone(self, i: int) -> bool:
+        """Whether a value like ``/`` has spaces around it: it is no mark between words then."""
+        word, text = self.words[i], self.sentence.text
+        return text[: word.start][-1:] in ("", " ") and text[word.end :][:1] in ("", " ")
 
     def _named(self, mention: Mention, i: int) -> bool:
         """Whether a column is named that the query reads, or what a row is."""

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from failsoft.examples.analyst.grammar.alternatives import Placed
 from failsoft.examples.analyst.grammar.lexicon import DIRECTIONS, PEOPLE_WORDS
 from failsoft.examples.analyst.grammar.mentions import Mention, Sentence, choose
 from failsoft.examples.analyst.grammar.numeric import NumericConditions, operator_of, typed
@@ -66,7 +67,7 @@ class Conditions(NumericConditions):
 
     def _credible(self, i: int, hits: Sequence[ValueHit]) -> bool:
         word = self.words[i]
-        if word.quoted:
+        if word.quoted or (word.kind == "symbol" and len(word.text) > 1):  # /checkout
             return True
         said = word.text.strip("\"'“”")
         exact = any(hit.value == said for hit in hits)
@@ -180,6 +181,26 @@ class Conditions(NumericConditions):
             )
 
     def _negated(self, i: int) -> bool:
+        return self._denied_before(i) or self._excepted_after(i)
+
+    def denied(self, i: int) -> bool:
+        """Whether what word `i` says is to be left out."""
+        return self._negated(i)
+
+    def _excepted_after(self, i: int) -> bool:
+        """``华东以外``, ``华东和华北之外``: the words behind a list of values say that they are left out."""
+        j = i + 1
+        while (word := self.sentence.word(j)) is not None and (
+            word.values or word.has("join") or word.stem in (",", "地区", "的")
+        ):
+            j += 1
+        word = self.sentence.word(j)
+        if word is None or word.stem not in ("以外", "之外", "除外", "excluded", "excepted", "ausgenommen"):
+            return False
+        word.used = word.used or "condition"
+        return True
+
+    def _denied_before(self, i: int) -> bool:
         for j in range(i - 1, max(i - 9, -1), -1):
             word = self.words[j]
             if word.has("not"):
@@ -189,13 +210,23 @@ class Conditions(NumericConditions):
                 word.used = word.used or "condition"
                 return True
             listed = word.used == "value" or word.has("join") or word.stem == ","
+            verb = j > 0 and bool(self.words[j - 1].has("not")) and self._only_verb(j)
             if not (
                 listed
+                or verb
                 or (word.stop and not word.has("compare"))
                 or (self.sentence.mention_at(j) is not None and j == i - 1)
             ):
                 return False
         return False
+
+    def _only_verb(self, j: int) -> bool:
+        """Whether a word behind *not* denies nothing by itself: not *borrowed* by Ann, but not *resolved* in Oslo."""
+        word, mention = self.words[j], self.sentence.mention_at(j)
+        if word.kind != "word" or word.values:
+            return False
+        hits = mention.hits if mention is not None else ()
+        return not any(hit.column.nulls or self.schema.truth(hit.column, True) is not None for hit in hits)
 
     def _given(self, i: int) -> None:
         """``region = Narnia``: a text given for a column, even one that the profile did not list."""
@@ -232,9 +263,8 @@ class Conditions(NumericConditions):
             raise self.unknown_value(raw, column)
         self.sentence.take(mention, "qualifier")
         self.sentence.use(i, end, "condition")
-        self.filters.append(
-            Filter(column.name, operator_of(op or "="), raw if op == "contains" else typed(column, raw))
-        )
+        test = Filter(column.name, operator_of(op or "="), raw if op == "contains" else typed(column, raw))
+        self.add(test, mention.start, end)
 
     def _text(self, start: int, end: int) -> str:
         gap = "" if self.words[start].kind == "cjk" else " "
@@ -259,11 +289,11 @@ class Conditions(NumericConditions):
             if said and column.role == "number" and self._closed(i + 1) and not listed:
                 self.borrowed.append(mention)
                 self.sentence.use(mention.end, i + 1, "condition")
-                self.filters.append(Filter(column.name, "=", typed(column, self.words[i].number or 0.0)))
+                same = Filter(column.name, "=", typed(column, self.words[i].number or 0.0))
+                self.add(same, mention.start, i + 1)
                 return
-            coded = (
-                column.role == "number" and whole and 0 < column.distinct <= 60 and not self.schema.is_measure(column)
-            )
+            counted = self.schema.is_measure(column) and self.schema.by_name[column.name].concept != "status"
+            coded = column.role == "number" and whole and 0 < column.distinct <= 60 and not counted
             if listed or coded or (column.role == "identifier" and whole):
                 self._take_codes(i, j, mention, column, listed=listed)
                 return
@@ -289,9 +319,10 @@ class Conditions(NumericConditions):
             return
         scalars = [typed(column, float(text) if column.role == "number" else text) for text in texts]
         if len(scalars) > 1:
-            self.filters.append(Filter(column.name, "not in" if negated else "in", scalars))
+            test = Filter(column.name, "not in" if negated else "in", scalars)
         else:
-            self.filters.append(Filter(column.name, "!=" if negated else "=", scalars[0]))
+            test = Filter(column.name, "!=" if negated else "=", scalars[0])
+        self.add(test, min(mention.start, j + 1), places[-1] + 1)
 
     def _closed(self, i: int) -> bool:
         """Whether nothing follows that the number before may count: *of 3 stores* is no value."""
@@ -310,9 +341,12 @@ class Conditions(NumericConditions):
 
     # --- together ------------------------------------------------------------------------------------------------
 
-    def value_filters(self, leave: Sequence[FoundValue] = ()) -> list[Filter]:
-        """The found values as filters, one per column and sign; `leave` out those that are used otherwise."""
-        filters: list[Filter] = []
+    def value_filters(self, leave: Sequence[FoundValue] = ()) -> list[Placed]:
+        """The found values as filters, one per column and sign; `leave` out those that are used otherwise.
+
+        Values of different columns that an *or* joins stay apart from others of their column.
+        """
+        filters: list[Placed] = []
         for negated in (False, True):
             by_column: dict[str, list[FoundValue]] = {}
             for found in self.values:
@@ -322,10 +356,34 @@ class Conditions(NumericConditions):
                 values = list(dict.fromkeys(m.value for m in members))
                 scalars = [typed(members[0].column, value) for value in values]
                 if len(scalars) == 1:
-                    filters.append(Filter(name, "!=" if negated else "=", scalars[0]))
+                    test = Filter(name, "!=" if negated else "=", scalars[0])
                 else:
-                    filters.append(Filter(name, "not in" if negated else "in", scalars))
+                    test = Filter(name, "not in" if negated else "in", scalars)
+                start, end = self._place(members)
+                filters.append(Placed(start, end, test))
         return filters
+
+    def _place(self, members: Sequence[FoundValue]) -> tuple[int, int]:
+        """The words of the values with the name of their column around them."""
+        start, end = members[0].index, members[-1].index + 1
+        before = self.sentence.mention_ending(start)
+        while (
+            before is None
+            and start
+            and (self.words[start - 1].has("op") == "=" or self.words[start - 1].stem in _LINKING)
+        ):
+            start -= 1
+            before = self.sentence.mention_ending(start)
+        if before is not None and before.used == "qualifier":
+            start = before.start
+        after = self.sentence.mention_at(end)
+        if after is not None and after.used == "qualifier" and after.start == end:
+            end = after.end
+        return start, end
+
+    def placed(self) -> list[Placed]:
+        """The other conditions, each with its words."""
+        return [Placed(*place, one) for place, one in zip(self.places, self.filters, strict=True)]
 
 
 def complement(item: Filter) -> Filter:

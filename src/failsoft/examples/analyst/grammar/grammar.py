@@ -8,8 +8,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal, cast
 
+from failsoft.examples.analyst.grammar.absences import Absences
 from failsoft.examples.analyst.grammar.accounting import Accounting
+from failsoft.examples.analyst.grammar.alternatives import combined
 from failsoft.examples.analyst.grammar.conditions import Conditions, FoundValue, complement, truth_filter
+from failsoft.examples.analyst.grammar.dateless import TimeReading
 from failsoft.examples.analyst.grammar.groupings import Asked, Groupings, auto_grain
 from failsoft.examples.analyst.grammar.lexicon import ROW_CONCEPTS
 from failsoft.examples.analyst.grammar.limits import Limits, time_means_note
@@ -18,7 +21,9 @@ from failsoft.examples.analyst.grammar.mentions import Sentence, read_words
 from failsoft.examples.analyst.grammar.numeric import typed
 from failsoft.examples.analyst.grammar.rankings import Rankings
 from failsoft.examples.analyst.grammar.schema import SchemaIndex
-from failsoft.examples.analyst.grammar.timeline import Timeline, TimeReading
+from failsoft.examples.analyst.grammar.timecolumns import chosen_time, named_times
+from failsoft.examples.analyst.grammar.timeline import Timeline
+from failsoft.examples.analyst.grammar.weekdays import Weekdays
 from failsoft.examples.analyst.grammar.wording import QuestionError, Voice, read_back
 from failsoft.examples.analyst.grammar.words import Word, clean, stem
 from failsoft.examples.analyst.spec import Column, Filter, Grain, Group, Intent, Measure, Query, TableProfile
@@ -125,7 +130,9 @@ class _Reading:
             self.sentence.note(f"'{written}' is read as '{read}'.", f"“{written}”按“{read}”理解。")
         self.conditions = Conditions(self.sentence)
         self.conditions.read_numbers()
-        self.timeline = Timeline(self.sentence, self._time_column(), today)
+        self.dates = named_times(self.sentence)
+        self.sentence.time = self._time_column()
+        self.timeline = Timeline(self.sentence, self.sentence.time, today, self.dates)
         self.conditions.read_values()
         self.groupings = Groupings(self.sentence)
         self.limits = Limits(self.sentence, self.groupings, self.conditions)
@@ -136,7 +143,7 @@ class _Reading:
             times = mention.columns("time")
             if len(times) == 1 and times[0].literal and mention.end - mention.start > 1 and len(mention.hits) == 1:
                 return times[0].column
-        return self.schema.time
+        return chosen_time(self.sentence, self.dates)
 
     # --- the parts -----------------------------------------------------------------------------------------------
 
@@ -144,6 +151,7 @@ class _Reading:
         """All parts together."""
         self.limits.refuse_statistics()
         self.groupings.read()
+        Weekdays(self.sentence, self.conditions, ranked=self.groupings.ranked).read()
         pair = self._pair_of_values()
         grouped = self.groupings.by_time or self.sentence.any("trend") is not None
         time = self.timeline.interpret(
@@ -163,9 +171,11 @@ class _Reading:
         self._say_what_is_counted(measure)
         unusual = self._unusual(time)
         self._truths()
+        Absences(self.sentence, self.conditions, time.period.column if time.period is not None else None).read()
         column = self.schema.by_name[measure.column].column if measure.column else None
         self.conditions.settle(column)
         self._leftovers()
+        self._say_which_date(time)
         if self.groupings.by_time and column is not None:
             time_means_note(self.sentence, measure.aggregate, column.additive, self.words)
         return self._assemble(measures, measure, time, pair, share, unusual=unusual)
@@ -255,19 +265,25 @@ class _Reading:
         wanted = time.by
         if trend is not None and not self.groupings.by_time:
             wanted = wanted or "auto"
-        if time.change and time.period is None and not time.filters and not self.groupings.by_time and self.schema.time:
+        if (
+            time.change
+            and time.period is None
+            and not time.filters
+            and not self.groupings.by_time
+            and self.sentence.time
+        ):
             wanted = wanted or "auto"
         if wanted is None or self.groupings.by_time:
             return
         if wanted == "auto":
             self._by_auto(time, trend)
-        elif self.schema.time is not None and wanted in ("day", "week", "month", "quarter", "year"):
-            self.groupings.add(Group(self.schema.time.name, cast("Grain", wanted)), 0, "per")
+        elif self.sentence.time is not None and wanted in ("day", "week", "month", "quarter", "year"):
+            self.groupings.add(Group(self.sentence.time.name, cast("Grain", wanted)), 0, "per")
         elif (part := self.schema.time_part(wanted)) is not None:
             self.groupings.add(Group(part.name), 0, "per")
 
     def _by_auto(self, time: TimeReading, trend: int | None) -> None:
-        column = self.schema.time
+        column = self.sentence.time
         if column is None:
             part = self.schema.time_part("year") or self.schema.time_part("month")
             if part is None:
@@ -294,7 +310,7 @@ class _Reading:
             return False
         self.groupings.take_left_grain()
         if not self.groupings.found:
-            if self.schema.time is None:
+            if self.sentence.time is None:
                 raise self.voice.error(
                     "not_supported",
                     "Unusual values are looked for among groups: say per what, for there is no time column.",
@@ -303,6 +319,21 @@ class _Reading:
                 )
             self._by_auto(time, None)
         return True
+
+    def _say_which_date(self, time: TimeReading) -> None:
+        """Of several dates, none of which the question names, the one that was taken."""
+        times = [n.column.name for n in self.schema.columns if n.column.role == "time"]
+        used = time.period is not None or self.groupings.by_time or any(f.grain for f in self.conditions.filters)
+        taken = self.sentence.time
+        if len(times) < 2 or not used or taken is None or any(column is taken for _, column in self.dates):
+            return
+        if any(m.used and any(h.column is taken for h in m.hits) for m in self.sentence.mentions):
+            return
+        others = self.voice.listing([name for name in times if name != taken.name])
+        self.sentence.note(
+            f"The question names no date of its own; {taken.name} is taken, and not {others}.",
+            f"问题没有指明哪个日期，取 {taken.name}，而不是 {others}。",
+        )
 
     def _truths(self) -> None:
         """``returned orders``: a column of two truth values used as an adjective is a condition."""
@@ -319,7 +350,7 @@ class _Reading:
                 for word in nots:
                     word.used = word.used or "condition"
                 self.sentence.take(mention, "condition")
-                self.conditions.filters.append(truth_filter(hit.column, value))
+                self.conditions.add(truth_filter(hit.column, value), mention.start, mention.end)
                 self.sentence.note(
                     f"'{mention.text}' is read as {hit.column.name} = {value}.",
                     f"“{mention.text}”理解为 {hit.column.name} = {value}。",
@@ -335,8 +366,8 @@ class _Reading:
             if word.has("dayname") and not word.used and not word.columns and not word.values:
                 raise self.voice.error(
                     "not_supported",
-                    f"Conditions on days of the week are not supported; group by weekday instead of '{word.text}'.",
-                    f"不支持以“{word.text}”为条件；可以改为按星期几分组。",
+                    f"'{word.text}' is a day of the week, and the table has no dates to take it from.",
+                    f"“{word.text}”是星期，而表中没有可用的日期。",
                 )
             if not is_unknown(word, self.sentence.mention_at(i)):
                 continue
@@ -433,7 +464,8 @@ class _Reading:
         leave = [v for v in (*(pair or ()), share) if v is not None]
         if share is not None:  # of several values: all of them stay among the groups
             leave += [v for v in self.conditions.values if v.column is share.column and not v.negated]
-        filters = [*self.conditions.filters, *time.filters, *self.conditions.value_filters(leave)]
+        placed = [*self.conditions.placed(), *self.conditions.value_filters(leave)]
+        filters = [*combined(self.sentence, placed), *time.filters, *self.timeline.other_dates()]
         compared = time.other is not None or pair is not None or bool(time.other_filters)
         groups = tuple(self.groupings.groups)
         if pair is not None:

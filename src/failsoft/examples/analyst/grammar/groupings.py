@@ -160,7 +160,7 @@ class Groupings:
             return None
         mention = self.sentence.mention_at(j)
         grain = word.has("grain")
-        if grain and (mention is None or mention.end - mention.start == 1) and (self.schema.time or not word.columns):
+        if grain and (mention is None or mention.end - mention.start == 1) and (self.sentence.time or not word.columns):
             return self.time_group(cast("Grain", grain), word), j + 1, mention
         if mention is None or mention.start != j or mention.used:
             return None
@@ -206,7 +206,7 @@ class Groupings:
 
     def time_group(self, grain: Grain, word: Word | None = None) -> Group:
         """A cut of the table's time, or the column that holds that part of it; raises ``no_time_column``."""
-        time = self.schema.time
+        time = self.sentence.time
         said = word.text if word is not None else grain
         part = self.schema.time_part(grain)
         if time is not None and grain in ("hour", "hour_of_day"):
@@ -332,7 +332,7 @@ class Groupings:
             if any(w.has("grain") for w in self.words[i + 1 :]):
                 word.used = "group"  # when was the busiest *hour*
                 return
-            known = self.schema.range(self.schema.time) if self.schema.time is not None else None
+            known = self.schema.range(self.sentence.time) if self.sentence.time is not None else None
             grain = auto_grain(*known) if known else "month"
             self.add(self.time_group(grain, word), i, "which", plural=False)
             word.used = "group"
@@ -513,7 +513,7 @@ class Groupings:
 
     def take_left_grain(self) -> None:
         """A grain that nothing else has used, where something must be grouped: *the best month*, *strange days*."""
-        if self.found or self.schema.time is None:
+        if self.found or self.sentence.time is None:
             return
         for i, word in enumerate(self.words):
             if word.has("grain") and not word.used and not word.has("agg"):

@@ -324,7 +324,7 @@ class Measures:
             truth = self.schema.truth(column, True)
             self.sentence.take(mention, "measure")
             if truth is not None and not distinct:
-                self.conditions.filters.append(truth_filter(column, truth))
+                self.conditions.add(truth_filter(column, truth), mention.start, mention.end)
                 return Measure("count")
             if self.groupings.is_unique(mention) and not distinct:
                 return Measure("count")
@@ -376,7 +376,7 @@ class Measures:
                 continue
             self.sentence.take(mention, "condition")
             name = hits[0].column.name
-            self.conditions.filters.append(Filter(name, ">", 0))
+            self.conditions.add(Filter(name, ">", 0), mention.start, mention.end)
             self.sentence.note(f"'{word.text}' is read as {name} > 0.", f"“{word.text}”理解为 {name} > 0。")
 
     def _late_rows(self) -> None:
@@ -525,7 +525,7 @@ class Measures:
         if measure and group:
             found.append(f"各{group}的{measure}" if zh else f"{measure} per {group}")
             found.append(f"{measure}最高的3个{group}" if zh else f"top 3 {group} by {measure}")
-        if self.schema.time is not None:
+        if self.sentence.time is not None:
             found.append(f"按月统计{measure or '行数'}" if zh else f"{measure or 'number of rows'} per month")
         if len(found) < 2:
             found.append("一共有多少行" if zh else "how many rows")

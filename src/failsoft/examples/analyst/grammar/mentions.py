@@ -54,7 +54,11 @@ class Sentence:
     text: str = ""
     mentions: list[Mention] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
+    """What a reader knows that it leaves out."""
 
+    time: Column | None = None
+    """The time that the question's periods and cuts are of."""
     _owners: dict[int, Mention] = field(default_factory=dict)
     _ending: dict[int, Mention] = field(default_factory=dict)
 
@@ -62,8 +66,15 @@ class Sentence:
         self.mentions = find_mentions(self.words, self.schema)
         for mention in self.mentions:
             mention.text = self.said(mention.start, mention.end)
+        self.time = self.schema.time
         self._owners = {i: mention for mention in self.mentions for i in range(mention.start, mention.end)}
         self._ending = {mention.end: mention for mention in self.mentions}
+
+    def add(self, mention: Mention) -> None:
+        """Take in what a word names that the table's dictionary does not know."""
+        self.mentions = sorted([*self.mentions, mention], key=lambda m: m.start)
+        self._owners |= dict.fromkeys(range(mention.start, mention.end), mention)
+        self._ending[mention.end] = mention
 
     def said(self, start: int, end: int) -> str:
         """The words ``[start, end)`` as they were written, at most 60 characters."""
@@ -97,6 +108,11 @@ class Sentence:
         if text not in self.notes and len(self.notes) < 20:
             self.notes.append(text)
 
+    def left(self, said: str) -> None:
+        """Remember a phrase that the numbers will not respect."""
+        if said not in self.unread:
+            self.unread.append(said)
+
     def any(self, kind: str) -> int | None:
         """The first word with the sense `kind`."""
         return next((i for i, w in enumerate(self.words) if kind in w.senses), None)
@@ -104,9 +120,25 @@ class Sentence:
 
 def read_words(text: str, schema: SchemaIndex) -> tuple[list[Word], list[tuple[str, str]]]:
     """The words of a cleaned question and the spellings that were corrected on the way, as (written, read)."""
-    tokens = tokenize(text)
+    tokens = _denied(tokenize(text), schema)
     corrected, corrections = _correct(tokens, schema)
     return segment(corrected, text, schema.books, schema.longest), corrections
+
+
+def _denied(tokens: Sequence[Token], schema: SchemaIndex) -> list[Token]:
+    """*unreturned* as *not returned*, where the table knows what is returned and not what is unreturned."""
+    made: list[Token] = []
+    for token in tokens:
+        rest = token.stem[2:]
+        known = (rest,) in schema.book or rest in schema.own_words
+        denies = known and token.kind == "word" and token.stem.startswith("un") and len(rest) > 3
+        if denies and token.stem not in schema.vocabulary:
+            middle = token.start + 2
+            made.append(Token(token.text[:2], "not", "word", token.start, middle, token.quoted))
+            made.append(Token(token.text[2:], rest, "word", middle, token.end, token.quoted))
+        else:
+            made.append(token)
+    return made
 
 
 def _correct(tokens: Sequence[Token], schema: SchemaIndex) -> tuple[list[Token], list[tuple[str, str]]]:

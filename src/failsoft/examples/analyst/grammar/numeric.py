@@ -8,6 +8,14 @@ from dataclasses import dataclass
 
 from failsoft.examples.analyst.grammar.lexicon import ADJECTIVES, UNITS
 from failsoft.examples.analyst.grammar.mentions import Hit, Mention, Sentence, choose, choose_and_tell
+from failsoft.examples.analyst.grammar.quantities import (
+    UNIT_WORDS,
+    Unit,
+    converted,
+    number_in_words,
+    said_unit,
+    unit_of,
+)
 from failsoft.examples.analyst.grammar.schema import name_parts
 from failsoft.examples.analyst.grammar.wording import Voice
 from failsoft.examples.analyst.grammar.words import Word, phrase_key, stem
@@ -26,8 +34,6 @@ _SCALES = {
     "亿": 1e8,
 }
 _SCALED = re.compile(r"(\d+(?:\.\d+)?)(k|m|bn|min|mins|h|km|kg|kwh|usd|eur|pct)$")
-_MINUTES = {"second": 1 / 60, "sec": 1 / 60, "秒": 1 / 60, "minute": 1.0, "min": 1.0, "mins": 1.0, "分钟": 1.0}
-_MINUTES |= {"hour": 60.0, "h": 60.0, "hr": 60.0, "小时": 60.0}
 _MONEY = frozenset("$€£¥")
 _COMPARATIVES = {
     "longer": "long",
@@ -81,6 +87,8 @@ class NumericConditions:
         self.schema = sentence.schema
         self.voice = Voice(sentence.language)
         self.filters: list[Filter] = []
+        self.places: list[tuple[int, int]] = []
+        """Of each filter, the words that say it."""
         self.pending: list[Pending] = []
         self.borrowed: list[Mention] = []
         """Mentions that a numeric condition uses; they may name the measure as well."""
@@ -98,8 +106,15 @@ class NumericConditions:
                 word.kind == "symbol" or word.stem in ("equals", "equal", "等于", "exactly")
             ):
                 self._comparison(i, "=")
-            elif self._value_of(word) is not None:
+            elif word.has("post") and word.stem.startswith("or ") and i and self.words[i - 1].used == "condition":
+                self._comparison(i, word.senses["post"].rstrip("="))
+            elif self._value_of(word) is not None or word.kind == "word":
                 self._postfix(i)
+
+    def add(self, condition: Filter, start: int, end: int) -> None:
+        """Take a condition that words ``[start, end)`` say."""
+        self.filters.append(condition)
+        self.places.append((start, end))
 
     def _value_of(self, word: Word) -> float | None:
         if word.number is not None:
@@ -115,21 +130,40 @@ class NumericConditions:
             return None
         for _ in range(3):
             if i < len(self.words) and self.words[i].stem in ("-", *_MONEY, "a", "the", "usd", "eur"):
+                if self._spelled(i) is not None:
+                    break
                 sign = -1.0 if self.words[i].stem == "-" else sign
                 i += 1
-        if i >= len(self.words) or self.words[i].used or (value := self._value_of(self.words[i])) is None:
+        if i >= len(self.words) or self.words[i].used:
+            return None
+        if (spelled := self._spelled(i)) is not None:
+            return sign * spelled[0], spelled[1]
+        if (value := self._value_of(self.words[i])) is None:
             return None
         i += 1
         if i < len(self.words) and (scale := _SCALES.get(self.words[i].stem)) and self.words[i].stem not in ("m", "千"):
             value, i = value * scale, i + 1
         return sign * value, i
 
+    def _spelled(self, i: int) -> tuple[float, int] | None:
+        """A number in letters; one in digits is none."""
+        if self.words[i].kind != "word" or self.words[i].values:
+            return None
+        return number_in_words(self.words, i)
+
     def _skip_unit(self, i: int) -> int:
-        while i < len(self.words) and (self.words[i].stem in UNITS or self.words[i].stem in ("%", "个", "件", *_MONEY)):
-            if self.sentence.mention_at(i) is not None and self.words[i].stem not in ("minute", "分钟", "%"):
+        while i < len(self.words) and (
+            self.words[i].stem in UNITS or self.words[i].stem in ("%", "个", "件", *_MONEY) or self._is_unit(i)
+        ):
+            if self.sentence.mention_at(i) is not None and not (
+                self.words[i].stem in ("%", "percent") or self.words[i].stem in UNIT_WORDS
+            ):
                 break
             i += 1
         return i
+
+    def _is_unit(self, i: int) -> bool:
+        return self.words[i].stem in UNIT_WORDS and (len(self.words[i].stem) > 1 or self.words[i].kind == "cjk")
 
     def _comparison(self, i: int, op: str) -> None:
         found = self._number(i + 1)
@@ -175,7 +209,9 @@ class NumericConditions:
         if end < len(self.words) and self.words[end].has("between"):
             end += 1
         if end < len(self.words) and self.words[end].has("grain"):
-            return
+            unit = said_unit(self.words[end : end + 1])
+            if unit is None or not (self._before(start) or self._by_dimension(unit)):
+                return
         self._accept(start - 1 if start != i else i, end, [(">=", first[0]), ("<=", high[0])], start=start)
 
     def _before(self, i: int, reach: int = 5) -> Mention | None:
@@ -198,6 +234,7 @@ class NumericConditions:
         percent = end < len(self.words) and self.words[end].stem in ("%", "percent")
         stop = self._skip_unit(end)
         mention = self._before(start, 3)
+        unit = said_unit(self.words[end:stop])
         after = self._after(stop)
         if mention is None or (
             after is not None
@@ -206,11 +243,17 @@ class NumericConditions:
         ):
             mention = after or mention or self._before(start)
         hits = self._numeric(mention) if mention is not None else []
-        if not hits:
+        if not hits and unit is None:
             hits = self._by_unit(self.words[end:stop])
         if not hits and self.words[start].stem.split(" ")[0] in _COMPARATIVES:
             hits = self._by_adjective(_COMPARATIVES[self.words[start].stem.split(" ")[0]], self.words[start].text)
+        if not hits and unit is not None:
+            hits = self._by_unit(self.words[end:stop]) or self._by_dimension(unit)
+        if not hits and (before := self._alternative_to(start)) is not None:
+            hits = [Hit(before, 0.5, literal=False)]
         self.sentence.use(start, stop, "condition")
+        if unit is not None and unit.kind in ("time", "span") and start:
+            self._verb(self.words[start - 1])
         thing = self.sentence.word(stop)
         if not hits and thing is not None and not thing.stop and not thing.known and thing.stem not in UNITS:
             names = [n.column.name for n in self.schema.columns]
@@ -230,19 +273,55 @@ class NumericConditions:
             scaled = self._in_unit(column, value, self.words[end:stop])
             if percent and isinstance(column.maximum, float) and column.maximum <= 1:
                 scaled /= 100
-            self.filters.append(Filter(column.name, op, typed(column, scaled)))
+            self.add(Filter(column.name, op, typed(column, scaled)), start, stop)
+
+    def _verb(self, word: Word) -> None:
+        """``stayed``, ``lasted``, ``kept`` before a length of time only say that it is one."""
+        says = word.stem.endswith("ed") or word.stem in ("kept", "took", "last", "stay", "spent")
+        if says and word.kind == "word" and not (word.used or word.columns or word.values):
+            word.used = "condition"
+
+    def _alternative_to(self, start: int) -> Column | None:
+        """``below 10 or above 100``: the column of the comparison before the *or*."""
+        opened = self.words[start].has("post") is not None
+        joined = start > 0 and self.words[start - 1].has("join") is not None
+        if not (opened or joined) or not self.places or self.places[-1][1] != (start if opened else start - 1):
+            return None
+        return self.schema.by_name[self.filters[-1].column].column
+
+    def _by_dimension(self, unit: Unit) -> list[Hit]:
+        """``more than a week``: the only number column that is in a unit of the same kind."""
+        kinds = {"time", "span"} if unit.kind in ("time", "span") else {unit.kind}
+        hits = [
+            Hit(n.column, 0.5, literal=False)
+            for n in self.schema.columns
+            if n.column.role == "number" and (own := unit_of(n.column)) is not None and own.kind in kinds
+        ]
+        if len(hits) == 1:
+            name = hits[0].column.name
+            self.sentence.note(f"The time is compared with {name}.", f"时长按 {name} 比较。")
+        return hits if len(hits) == 1 else []
 
     def _in_unit(self, column: Column, value: float, units: Sequence[Word]) -> float:
-        """Hours said of a column in minutes become minutes, and the like."""
-        own = _MINUTES.get(stem(column.unit or name_parts(column.name)[-1]))
-        said = next((_MINUTES[w.stem] for w in units if w.stem in _MINUTES), None)
-        if own is None or said is None or own == said:
+        """Hours said of a column in minutes become minutes, and the like; told when nobody knows the column's unit."""
+        said, own = said_unit(units), unit_of(column)
+        if said is None or own == said:
             return value
+        scaled = converted(value, said, own) if own is not None else None
+        name = next(w.text for w in units if w.stem in UNIT_WORDS)
+        if scaled is None:
+            self.sentence.left(name)
+            self.sentence.note(
+                f"The unit of {column.name} is not known, so {value:g} is compared with its numbers as it is.",
+                f"“{column.name}”的单位未知，直接与数值 {value:g} 比较。",
+            )
+            return value
+        unit = column.unit or name_parts(column.name)[-1]
         self.sentence.note(
-            f"{value:g} {units[0].text} are {value * said / own:g} {column.unit or ''} of {column.name}.",
-            f"{value:g}{units[0].text}按 {value * said / own:g} {column.unit or ''}计（{column.name}）。",
+            f"{value:g} {name} {'is' if value == 1 else 'are'} {scaled:g} {unit} of {column.name}.",
+            f"{value:g}{name}按 {scaled:g} {unit}计（{column.name}）。",
         )
-        return value * said / own
+        return scaled
 
     def _beside(self, mention: Mention, start: int) -> bool:
         return all(w.stop or w.has("op") for w in self.words[mention.end : start])
@@ -305,7 +384,7 @@ class NumericConditions:
                 f"The condition on {pending.value:g} is taken to be on {column.name}.",
                 f"与 {pending.value:g} 比较的列按 {column.name} 理解。",
             )
-            self.filters.append(Filter(column.name, pending.op, typed(column, pending.value)))
+            self.add(Filter(column.name, pending.op, typed(column, pending.value)), pending.index, pending.index + 1)
         self.pending.clear()
 
 

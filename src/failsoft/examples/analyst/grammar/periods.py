@@ -75,6 +75,8 @@ class Span:
     same: bool = False
     until: Span | None = None
     side: str = ""
+    third: int = 0
+    """Which third of it: 1 (early), 2 (mid), 3 (late), 0 for the whole."""
 
     @property
     def relative(self) -> bool:
@@ -110,7 +112,7 @@ def _span(words: Sequence[Word], i: int, years: range, before: Span | None) -> S
     word = words[i]
     if word.kind == "date":
         return _date(word, i)
-    for read in (_relative, _year_first, _part, _day_first):
+    for read in (_third, _relative, _year_first, _part, _day_first):
         found = read(words, i, years)
         if found is not None:
             return found
@@ -185,6 +187,22 @@ def _relative(words: Sequence[Word], i: int, years: range) -> Span | None:
         if after is not None and after.has("rel") == "before" and (ahead is None or ahead.stop or not ahead.known):
             return Span(i, i + 2, str(_grain(word)), back=1)
     return None
+
+
+def _third(words: Sequence[Word], i: int, years: range) -> Span | None:
+    """*early May*, *mid-2024*, *the end of Q3*: a third of what follows."""
+    third = words[i].has("third")
+    if not third or words[i].kind == "cjk":
+        return None
+    j = i + 1
+    while (gap := _at(words, j)) is not None and j < i + 4 and gap.stem in ("-", "in", "of", "the"):
+        j += 1
+    inner = (
+        _relative(words, j, years) or _year_first(words, j, years) or _part(words, j, years) if j < len(words) else None
+    )
+    if inner is None or inner.unit not in ("month", "quarter", "half", "year") or inner.count or inner.same:
+        return None
+    return replace(inner, start=i, third=int(third))
 
 
 def _year_first(words: Sequence[Word], i: int, years: range) -> Span | None:
@@ -286,6 +304,9 @@ def _counted_part(words: Sequence[Word], i: int) -> Span | None:
             day, following = _whole(_at(words, j + 1), 1, 31), _at(words, j + 2)
             if day and following is not None and following.stem in ("日", "号"):
                 return Span(i, j + 3, "day", None, number, day)
+            part = _at(words, j + 1)
+            if part is not None and part.kind == "cjk" and (third := part.has("third")):
+                return Span(i, j + 2, "month", None, number, third=int(third))
             return Span(i, j + 1, "month", None, number)
         if grain == "week" and chinese and word.has("nth"):
             return Span(i, j + 1, "week", None, number)
@@ -343,7 +364,7 @@ def _day_first(words: Sequence[Word], i: int, years: range) -> Span | None:
     if day is None:
         return None
     j = i + 1
-    if (gap := _at(words, j)) is not None and gap.stem == "of":
+    if (gap := _at(words, j)) is not None and gap.stem in ("of", "."):
         j += 1
     word = _at(words, j)
     if word is None or not (month := word.has("month")):
@@ -391,6 +412,17 @@ def add_months(day: dt.date, months: int) -> dt.date:
     return dt.date(year, month + 1, min(day.day, calendar.monthrange(year, month + 1)[1]))
 
 
+def third_of(bounds: tuple[dt.date, dt.date], third: int) -> tuple[dt.date, dt.date]:
+    """A third of a month (to the 10th, to the 20th, the rest), or of a year, half or quarter in whole months."""
+    start, end = bounds
+    months = (end.year - start.year) * 12 + end.month - start.month
+    if months >= 3:
+        cuts = [start, add_months(start, months // 3), add_months(start, 2 * (months // 3)), end]
+    else:
+        cuts = [start, start + dt.timedelta(days=10), start + dt.timedelta(days=20), end]
+    return cuts[third - 1], cuts[third]
+
+
 class BadDate(ValueError):
     """A day that no calendar has."""
 
@@ -405,6 +437,10 @@ class Calendar:
 
     def bounds(self, span: Span, year: int) -> tuple[dt.date, dt.date]:
         """The days ``[start, end)`` of a span in `year`; raises :class:`BadDate`."""
+        whole = self._whole(span, year)
+        return third_of(whole, span.third) if span.third else whole
+
+    def _whole(self, span: Span, year: int) -> tuple[dt.date, dt.date]:
         try:
             if span.unit == "year":
                 return dt.date(year, 1, 1), dt.date(year + 1, 1, 1)

@@ -82,7 +82,7 @@ chart bar | bar_chart bars bar_graph bar_charts column_chart barchart bar histog
 chart line | line_chart line_graph line_charts linechart line_plot curve | 折线图 曲线图 线图
 chart any | chart graph plot diagram visualise visualize visualization picture draw | 图 图表 画 绘制 画图 作图
 chart other | pie_chart pie scatter_plot heatmap map donut | 饼图 饼状图 散点图 热力图 地图
-not not | not neither nor except excluding exclude excludes without other_than besides but_not apart_from non isn't aren't wasn't except_for no_longer never ignoring ignore leaving_out leave_out omit omitting | 不包括 不含 除了 除 排除 不是 非 剔除 去掉 除去 不算 没有 不包含 不在 未 不 没 无
+not not | not neither nor except excluding exclude excludes without other_than besides but_not apart_from non isn't aren't wasn't except_for no_longer never ignoring ignore leaving_out leave_out omit omitting aside_from anything_but everything_but all_but not_including not_counting save_for rather_than excl outside outside_of ausser ohne nicht kein keine keinen keiner | 不包括 不含 除了 除 排除 不是 非 剔除 去掉 除去 不算 没有 不包含 不在 未 不 没 无
 join and | and & as_well_as plus both | 、 和 与 及 以及 跟 同 还有
 join or | or either | 或 或者 还是
 dir from | from out_of departing_from leaving starting_at leaving_from | 从 自 由
@@ -90,10 +90,10 @@ dir to | to into towards bound_for heading_to arriving_at arriving_in going_to f
 slot in | in at for on of with from to by within during inside among where having via | 在 于 对于
 range to | to through thru till until up_to - ~ to_the | 到 至 ~
 between between | between in_between | 之间 介于 间
-since since | since from_the_start_of starting_from starting starting_in beginning_in | 自从 以来 起 开始
+since since | since on_or_after from_and_including as_of no_earlier_than not_before ab seit from_the_start_of starting_from starting starting_in beginning_in | 自从 以来 起 开始
 after after | after later_than following | 之后 以后 后
 before before | before prior_to earlier_than preceding | 之前 以前 前
-until until | until till up_to up_until through | 截至 截止 直到 为止
+until until | on_or_before no_later_than not_after up_to_and_including until till up_to up_until through | 截至 截止 直到 为止
 op > | > over above more_than greater_than larger_than bigger_than higher_than longer_than later_than older_than exceeding exceeds exceed exceeded heavier_than farther_than further_than beyond in_excess_of greater upwards_of faster_than | 超过 大于 高于 多于 超出 超 长于 早于
 op >= | >= at_least no_less_than not_less_than minimum_of not_below no_fewer_than greater_than_or_equal_to from_at_least | 至少 不少于 不低于 起码 大于等于 不小于 最少
 op < | < under below less_than fewer_than lower_than smaller_than shorter_than cheaper_than younger_than lighter_than slower_than nearer_than | 小于 低于 少于 不到 不足 短于
@@ -101,8 +101,8 @@ op <= | <= at_most no_more_than not_more_than maximum_of not_above less_than_or_
 op = | = == equals equal_to equal exactly is are was were be being | 等于 为 是
 op != | != <> not_equal_to is_not are_not was_not isn't | 不等于 不为 不是
 op contains | contains containing contain including_the_word that_contain with_the_word | 包含 含有 含
-post >= | or_more or_above or_higher or_over or_longer and_above and_up and_more or_older or_later or_greater + | 以上 及以上 或以上 或更多
-post <= | or_less or_below or_fewer or_lower or_under or_shorter and_below or_younger | 以下 及以下 或以下 以内 之内 或更少
+post >= | or_more or_above or_higher or_over or_longer and_above and_up and_more or_older or_later or_greater or_after and_later and_after + | 以上 及以上 或以上 或更多
+post <= | or_less or_below or_fewer or_lower or_under or_shorter and_below or_younger or_earlier and_earlier or_before and_before | 以下 及以下 或以下 以内 之内 或更少
 grain hour | hour hours hourly | 小时 钟头 每小时
 grain hour_of_day | hour_of_day hour_of_the_day hours_of_the_day time_of_day hours_of_day | 时段 钟点
 grain day | day days daily date dates | 天 日 每日 日期 号 每天 逐日
@@ -134,7 +134,7 @@ season spring | spring springtime | 春季 春天
 season summer | summer summertime | 夏季 夏天
 season autumn | autumn fall | 秋季 秋天
 season winter | winter wintertime | 冬季 冬天
-dayname day | monday mondays tuesday tuesdays wednesday wednesdays thursday thursdays friday fridays saturday saturdays sunday sundays weekend weekends | 周一 周二 周三 周四 周五 周六 周日 星期一 星期二 星期三 星期四 星期五 星期六 星期日 星期天 周末 工作日
+dayname day | workday workdays working_day working_days business_day business_days montag montags dienstag dienstags mittwoch mittwochs donnerstag donnerstags freitag freitags samstag samstags sonnabend sonntag sonntags wochenende wochenenden werktag werktage werktags werktagen monday mondays tuesday tuesdays wednesday wednesdays thursday thursdays friday fridays saturday saturdays sunday sundays weekend weekends | 周一 周二 周三 周四 周五 周六 周日 星期一 星期二 星期三 星期四 星期五 星期六 星期日 星期天 周末 工作日
 ordinal 1 | first 1st | 第一
 ordinal 2 | second 2nd | 第二
 ordinal 3 | third 3rd | 第三
@@ -170,6 +170,55 @@ counter unit | | 个 名 家 种 位 条 笔 次 大 项 款 节 场 堂 趟 辆
 sort sort | rank ranked ranking sort sorted rank_by ranked_by ordered_by sort_by sorted_by | 排序 排名 排列 排行 排行榜
 dirword desc | descending desc highest_first largest_first high_to_low largest_to_smallest from_high_to_low decreasing_order | 降序 从高到低 从大到小 由高到低 从多到少 由大到小
 dirword asc | ascending asc lowest_first smallest_first low_to_high smallest_to_largest from_low_to_high increasing_order | 升序 从低到高 从小到大 由低到高 从少到多
+third 1 | early early_in beginning_of the_beginning_of start_of the_start_of anfang | 上旬 初
+third 2 | mid middle_of the_middle_of mitte | 中旬
+third 3 | late late_in end_of the_end_of ende | 下旬 底
+agg mean | im_durchschnitt im_schnitt mittlere mittlerer mittleren mittelwert |
+agg sum | gesamt gesamte gesamter gesamten insgesamt |
+high high | höchste höchsten höchster höchstes meiste meisten größte größten größter grösste grössten |
+high low | niedrigste niedrigsten niedrigster niedrigstes geringste geringsten kleinste kleinsten wenigsten |
+count many | wie_viele wieviele anzahl_der anzahl_von |
+much much | wie_viel wieviel wie_hoch wie_lange |
+which which | welche welcher welches welchen welchem |
+who who | wer |
+join and | und sowie |
+join or | oder |
+op > | mehr_als größer_als grösser_als höher_als länger_als schwerer_als älter_als über |
+op < | weniger_als kleiner_als kürzer_als niedriger_als leichter_als jünger_als unter |
+op >= | mindestens wenigstens |
+op <= | höchstens bis_zu |
+between between | zwischen |
+range to | bis |
+until until | bis |
+before before | vor |
+dir from | von |
+share share | anteil anteile prozentsatz |
+compare vs | vergleich vergleiche verglichen gegenüber |
+trend trend | verlauf entwicklung |
+grain hour | stunde stunden |
+grain day | tag tage tagen täglich |
+grain week | wöchentlich |
+grain month | monaten monats monatlich |
+grain quarter | quartale quartals quartalsweise |
+grain year | jahren jahres jährlich |
+adverb grain | täglich wöchentlich monatlich quartalsweise jährlich |
+month 1 | januar jänner |
+month 2 | februar |
+month 3 | märz |
+month 5 | mai |
+month 6 | juni |
+month 7 | juli |
+month 10 | oktober okt |
+month 12 | dezember dez |
+half 1 | erstes_halbjahr ersten_halbjahr erste_halbjahr |
+half 2 | zweites_halbjahr zweiten_halbjahr zweite_halbjahr |
+ordinal 1 | erstes ersten erste erster |
+ordinal 2 | zweites zweiten zweite zweiter |
+ordinal 3 | drittes dritten dritte dritter |
+ordinal 4 | viertes vierten vierte vierter |
+rel last | letzten letzte letzter letztes vergangenen vergangene vorigen voriges |
+rel this | dieses diesen diesem dieser |
+with with | mit |
 describe describe | what's_there describe overview summarize summarise what_is_in what's_in what_does_the_data describe_the_data what_data schema what_columns which_columns columns fields what_is_this | 概览 概况 描述 有哪些数据 有什么数据 里有什么 里面有什么 有什么 有哪些内容 有哪些信息 介绍 有哪些列 有哪些字段 字段 数据概况
 with with | with having that_have who_have which_have that_has which_has that_had whose |
 all all | all every | 所有 全部
@@ -209,6 +258,9 @@ percent percentage
 their theirs each's
 as-is etc e.g eg i.e ie
 s t d ll re ve m
+der die das den dem des ein eine einen einem einer eines im auf aus bei mit von vom zu zum zur für ist sind war waren
+wurde wurden worden wird werden hat haben hatte hatten gab gibt es wie auch nur noch bitte zeige zeig mir alle jede jeder
+verkauft verkaufte verkauften gekauft
 fly flew flown flying travel travelled traveled depart go going goes leave leaves left
 live lives lived work works worked pay pays paid cost costs
 """

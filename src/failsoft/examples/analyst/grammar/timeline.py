@@ -3,41 +3,28 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
+from failsoft.examples.analyst.grammar.dateless import TimeReading, no_time, without_time
 from failsoft.examples.analyst.grammar.mentions import Sentence
-from failsoft.examples.analyst.grammar.periods import BadDate, Calendar, Span, add_months, find_spans, label
+from failsoft.examples.analyst.grammar.periods import BadDate, Calendar, Span, add_months, find_spans, label, third_of
 from failsoft.examples.analyst.grammar.wording import QuestionError, Voice
 from failsoft.examples.analyst.grammar.words import Word
-from failsoft.examples.analyst.spec import Column, Filter, Operator, Period
+from failsoft.examples.analyst.spec import Column, Filter, Period
 
 Bounds = tuple[dt.date, dt.date]
-_SIDES: Mapping[str, Operator] = MappingProxyType({"since": ">=", "after": ">", "before": "<", "until": "<="})
 LIVE_DAYS = 7
 """Data that ends at most so many days before today is live: "last month" then counts from today."""
-
-
-@dataclass(slots=True)
-class TimeReading:
-    """What the spans of a question come to.
-
-    ``by`` asks for a grouping by that grain; ``filters`` stand in for periods where the table has only a year column.
-    """
-
-    period: Period | None = None
-    other: Period | None = None
-    filters: list[Filter] = field(default_factory=list)
-    other_filters: list[Filter] = field(default_factory=list)
-    by: str | None = None
-    change: bool = False
 
 
 class Timeline:
     """Interprets the spans of one sentence."""
 
-    def __init__(self, sentence: Sentence, column: Column | None, today: dt.date | None) -> None:
+    def __init__(
+        self, sentence: Sentence, column: Column | None, today: dt.date | None, dates: Sequence[tuple[int, Column]] = ()
+    ) -> None:
         self.sentence = sentence
         self.words = sentence.words
         self.column = column
@@ -47,8 +34,40 @@ class Timeline:
         self.spans = find_spans(self.words, years)
         if column is None:
             self.spans = [span for span in self.spans if not self._is_value(span)]
-        for span in self.spans:
+        self.elsewhere = self._of_other_dates(dates)
+        for span in [*self.spans, *(span for span, _ in self.elsewhere)]:
             sentence.use(span.start, span.end, "time")
+            mention = sentence.mention_at(span.start) if span.third else None
+            if mention is not None and mention.end <= span.end:
+                mention.used = "time"  # the late of late May is no delay
+
+    def _of_other_dates(self, dates: Sequence[tuple[int, Column]]) -> list[tuple[Span, Column]]:
+        """Spans of another date than the others: *borrowed in January and returned in February*."""
+        if self.column is None or len({column.name for _, column in dates}) < 2 or len(self.spans) < 2:
+            return []
+        found: list[tuple[Span, Column]] = []
+        for at, span in enumerate(self.spans):
+            low = self.spans[at - 1].end if at else 0
+            named = [column for i, column in dates if low <= i < span.start]
+            if named and named[-1].name != self.column.name:
+                found.append((span, named[-1]))
+        self.spans = [span for span in self.spans if span not in [other for other, _ in found]]
+        return found
+
+    def other_dates(self) -> list[Filter]:
+        """The conditions on other dates than the period's."""
+        filters: list[Filter] = []
+        mine = self.column, self.calendar
+        for span, column in self.elsewhere:
+            self.column = column
+            self.calendar = self._calendar(None)
+            if self.calendar is None:
+                raise no_time(self.sentence, span)
+            period = self._period(replace(span, side=self._side(span)))
+            filters.append(Filter(column.name, ">=", period.start.isoformat()))
+            filters.append(Filter(column.name, "<", period.end.isoformat()))
+        self.column, self.calendar = mine
+        return filters
 
     def _calendar(self, today: dt.date | None) -> Calendar | None:
         if self.column is None or (known := self.sentence.schema.range(self.column)) is None:
@@ -83,7 +102,7 @@ class Timeline:
         """Periods and comparison; `ranked` says that groups are ranked, so that a change needs two periods."""
         spans, kind = self._with_ranges(grouped_by_time), self.kind()
         if self.column is None:
-            return self._without_time(spans)
+            return without_time(self.sentence, spans, self.kind())
         if self.calendar is None:
             if spans:
                 raise self.voice.error(
@@ -292,15 +311,30 @@ class Timeline:
                 if after.has(side) or (side == "since" and after.stem in ("以来", "起", "开始")):
                     after.used = "time"
                     return side
-        if after is not None and after.stem in ("onward", "onwards"):
+        opened = before is not None and before.has("dir") == "from"
+        if after is not None and (
+            after.stem in ("onward", "onwards")
+            or (after.stem in ("on", "an") and opened and not self._says_more(span.end + 1))
+            or (after.has("post") == ">=" and after.kind == "word")
+        ):
             after.used = "time"
             return "since"
+        if after is not None and after.kind == "word" and (after.has("post") == "<=" or after.stem == "or before"):
+            after.used = "time"
+            return "until"
+        if before is not None and before.stem == "by" and span.third == 3:
+            return "until"
         if before is not None:
             for side in ("since", "until", "after", "before"):
                 if before.has(side) and not (side == "until" and before.stem == "through"):
                     before.used = "time"
                     return side
         return ""
+
+    def _says_more(self, i: int) -> bool:
+        """Whether something stands behind an *on* that it may belong to: from May *on weekends*."""
+        word = self.sentence.word(i)
+        return word is not None and (bool(word.has("dayname")) or word.kind == "date")
 
     # --- days ----------------------------------------------------------------------------------------------------
 
@@ -317,10 +351,13 @@ class Timeline:
             if span.same:
                 return _year_earlier(calendar.around("year", calendar.anchor))
             if span.count or span.back is not None:
-                return self._from_anchor(span)
+                bounds = self._from_anchor(span)
+                return self._part_of(span, third_of(bounds, span.third)) if span.third and not span.number else bounds
             bounds = calendar.bounds(span, self._year(span) if year is None else year)
         except BadDate:
             raise self._bad(span) from None
+        if span.third and not span.side:
+            self._part_of(span, bounds)
         if span.side:
             bounds = {
                 "since": (bounds[0], calendar.last + dt.timedelta(days=1)),
@@ -330,6 +367,15 @@ class Timeline:
             }[span.side]
             if bounds[0] >= bounds[1]:
                 raise self._outside(self._said(span))
+        return bounds
+
+    def _part_of(self, span: Span, bounds: Bounds) -> Bounds:
+        """Says which days an *early* or a *late* is taken for."""
+        last = bounds[1] - dt.timedelta(days=1)
+        self.sentence.note(
+            f"'{self._said(span)}' is read as {bounds[0]} to {last}.",
+            f"“{self._said(span)}”按 {bounds[0]} 至 {last} 理解。",
+        )
         return bounds
 
     def _from_anchor(self, span: Span) -> Bounds:
@@ -515,54 +561,6 @@ class Timeline:
     def _bad(self, span: Span) -> QuestionError:
         said = self._said(span)
         return self.voice.error("bad_period", f"'{said}' is not a day that exists.", f"“{said}”不是有效的日期。")
-
-    # --- tables without a time column ----------------------------------------------------------------------------
-
-    def _without_time(self, spans: Sequence[Span]) -> TimeReading:
-        """Years (or months, quarters) held as plain numbers become filters; anything else cannot be answered."""
-        if not spans:
-            return TimeReading()
-        schema = self.sentence.schema
-        conditions: list[list[Filter]] = []
-        for span in spans:
-            column = schema.time_part(span.unit) if span.unit in ("year", "quarter", "month", "week") else None
-            year = schema.time_part("year") if span.year is not None else None
-            if column is None or span.relative or (span.unit != "year" and span.year is not None and year is None):
-                raise self._no_time(span)
-            value = span.year if span.unit == "year" else span.number
-            low = Filter(column.name, ">=" if span.until else "=", value)
-            found = [low]
-            if span.until is not None:
-                found.append(Filter(column.name, "<=", span.until.year if span.unit == "year" else span.until.number))
-            elif span.side:
-                found = [Filter(column.name, _SIDES[span.side], value)]
-            if span.unit != "year" and year is not None:
-                found.append(Filter(year.name, "=", span.year))
-            conditions.append(found)
-        if len(conditions) == 1:
-            return TimeReading(filters=conditions[0])
-        a, b = conditions[:2]
-        if self.kind() is None:
-            values = [c[0].value for c in conditions if not isinstance(c[0].value, list)]
-            return TimeReading(filters=[Filter(a[0].column, "in", list(values))], by=spans[0].unit)
-        link = self.words[spans[0].end : spans[1].start]
-        later = isinstance(a[0].value, int) and isinstance(b[0].value, int) and b[0].value > a[0].value
-        if (any(w.has("range") for w in link) and self.kind() != "compare") or (
-            later and any(w.has("join") for w in link)
-        ):
-            a, b = b, a
-        return TimeReading(filters=a, other_filters=b, change=self.kind() == "change")
-
-    def _no_time(self, span: Span) -> QuestionError:
-        names = [named.column.name for named in self.sentence.schema.columns]
-        said = self._said(span)
-        return self.voice.error(
-            "no_time_column",
-            f"'{said}' is a period, but the table has no date or time column; its columns "
-            f"are {self.voice.listing(names)}.",
-            f"“{said}”是时间段，但表中没有日期或时间列；现有的列：{self.voice.listing(names)}。",
-            names,
-        )
 
 
 def _year_earlier(bounds: Bounds) -> Bounds:

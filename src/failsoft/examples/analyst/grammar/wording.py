@@ -66,6 +66,15 @@ _GRAINS = {
     "month_of_year": ("month of the year", "一年中的月份"),
     "hour_of_day": ("hour of the day", "一天中的小时"),
 }
+_WEEKDAYS = (
+    ("Monday", "周一"),
+    ("Tuesday", "周二"),
+    ("Wednesday", "周三"),
+    ("Thursday", "周四"),
+    ("Friday", "周五"),
+    ("Saturday", "周六"),
+    ("Sunday", "周日"),
+)
 _OPERATORS = {"in": ("in", "属于"), "not in": ("not in", "不属于"), "contains": ("contains", "包含"), "!=": ("≠", "≠")}
 _OPERATORS |= {"<=": ("≤", "≤"), ">=": ("≥", "≥")}
 
@@ -75,12 +84,12 @@ def read_back(intent: Intent, profile: TableProfile) -> str:
     zh = intent.language == "zh"
     query, other = intent.query, intent.compare_to
     measure = _measure(query.measure, profile, zh)
-    groups = [_group(group, zh) for group in query.group_by]
+    groups = [_group(group, profile, zh) for group in query.group_by]
     extra: list[str] = []
     if query.filters:
         extra.append(("条件：" if zh else "only where ") + _filters(query.filters, zh))
     if query.period:
-        extra.append(_period(query.period, zh))
+        extra.append(_dated(query.period, profile, zh))
     if other is not None:
         extra.append(_comparison(query, other, zh))
     if query.order != "natural":
@@ -116,16 +125,39 @@ def _measure(measure: Measure, profile: TableProfile, zh: bool) -> str:
     return _AGGREGATES[measure.aggregate][zh].format(measure.column)
 
 
-def _group(group: Group, zh: bool) -> str:
-    return _GRAINS[group.grain][zh] if group.grain else group.column
+def _group(group: Group, profile: TableProfile, zh: bool) -> str:
+    if not group.grain:
+        return group.column
+    if group.column == profile.time_column:
+        return _GRAINS[group.grain][zh]
+    return f"{group.column}的{_GRAINS[group.grain][1]}" if zh else f"{_GRAINS[group.grain][0]} of {group.column}"
+
+
+def _dated(period: Period, profile: TableProfile, zh: bool) -> str:
+    """The period, with the date that it is of when that is not the table's own."""
+    if period.column == profile.time_column:
+        return _period(period, zh)
+    return f"{period.column} 在{_period(period, zh)}" if zh else f"{period.column} in {_period(period, zh)}"
 
 
 def _filters(filters: Sequence[Filter], zh: bool) -> str:
-    parts = []
-    for item in filters:
-        value = ", ".join(str(v) for v in item.value) if isinstance(item.value, list) else str(item.value)
-        parts.append(f"{item.column} {_OPERATORS.get(item.op, (item.op, item.op))[zh]} {value}")
-    return (" 且 " if zh else " and ").join(parts)
+    return (" 且 " if zh else " and ").join(_either(item, zh) for item in filters)
+
+
+def _either(item: Filter, zh: bool) -> str:
+    if not item.alternatives:
+        return _filter(item, zh)
+    return "(" + (" 或 " if zh else " or ").join(_filter(one, zh) for one in (item, *item.alternatives)) + ")"
+
+
+def _filter(item: Filter, zh: bool) -> str:
+    if item.value is None:
+        known = item.op == "!="
+        return item.column + (("有值" if known else "没有值") if zh else (" is known" if known else " has no value"))
+    values = item.value if isinstance(item.value, list) else [item.value]
+    said = ", ".join(str(v) if item.grain != "weekday" else _WEEKDAYS[int(str(v)) - 1][zh] for v in values)
+    name = f"{_GRAINS[item.grain][zh]}" if item.grain else item.column
+    return f"{name} {_OPERATORS.get(item.op, (item.op, item.op))[zh]} {said}"
 
 
 def _period(period: Period, zh: bool) -> str:
