@@ -1,4 +1,4 @@
-"""What has no value (yet): ``not returned``, ``unpaid``, ``still open``, ``未归还``; and what has: ``returned loans``."""
+"""What has no value (yet): ``not returned``, ``unpaid``, ``still open``, ``未归还``; and what has one."""
 
 from __future__ import annotations
 
