@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
-from failsoft.base.errors import FailsoftError
+from failsoft.base.errors import FailsoftError, ToolFailed
 from failsoft.base.messages import Message
 from failsoft.base.outcomes import Outcome, Provenance
 from failsoft.base.weights import weight
@@ -18,7 +18,7 @@ from failsoft.runs.planner import Language, PlanFailure
 from failsoft.runs.state import RunState
 from failsoft.stores.protocols import StoredRun
 
-__all__ = ["RunRequest", "RunResult", "TaskResult", "TaskStatus", "files_of", "readable"]
+__all__ = ["RunRequest", "RunResult", "TaskResult", "TaskStatus", "files_of", "readable", "why_missing"]
 
 _FILES: Final = 256_000
 """Bytes of an answer's files, together, that are stored with it; of one with more, none are."""
@@ -111,6 +111,16 @@ class TaskResult(NamedTuple):
         if value:
             body["value"] = self.value
         return body
+
+
+def why_missing(outcome: Outcome[Any] | None) -> FailsoftError | None:
+    """The error of the first rung that was tried for a task that nothing served; None when nothing was, or one did."""
+    if outcome is None or outcome.provenance.served is not None or not outcome.provenance.tried:
+        return None
+    first = outcome.provenance.tried[0]
+    error = FailsoftError.from_dict({"code": first.code, "message": first.message})
+    # a rung may have been passed over for a reason that is no error's code
+    return error if error.code == first.code else ToolFailed(first.message or first.code.replace("_", " "))
 
 
 def files_of(stored: StoredRun) -> tuple[Artifact, ...]:

@@ -14,7 +14,7 @@ from failsoft.base.errors import FailsoftError, NodeLost
 from failsoft.base.messages import Message, ToolCall
 from failsoft.base.outcomes import Outcome, Provenance
 from failsoft.runs.plan import Plan
-from failsoft.runs.result import RunRequest, RunResult, TaskResult
+from failsoft.runs.result import RunRequest, RunResult, TaskResult, why_missing
 from failsoft.runs.state import RunState
 from failsoft.stores.approvals import ActionIntent, ApprovalRecord
 from failsoft.stores.protocols import StoredRun, TaskRecord
@@ -60,6 +60,7 @@ class Resumed:
                 spec.essential,
                 record.started,
                 record.ended,
+                why_missing(_outcome(record)),
             )
             for spec in plan.tasks
             if (record := self.stored.tasks.get(spec.id)) is not None and record.status in _FINISHED

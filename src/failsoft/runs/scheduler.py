@@ -40,7 +40,7 @@ from failsoft.runs.pace import Pace
 from failsoft.runs.plan import Plan, Step, TaskSpec, resolve
 from failsoft.runs.progress import History, Progress
 from failsoft.runs.references import ITEM, reference_of, resolve_one
-from failsoft.runs.result import TaskResult, TaskStatus
+from failsoft.runs.result import TaskResult, TaskStatus, why_missing
 from failsoft.runs.runners import AsksPeople, TaskFrame, TaskRunner
 from failsoft.runs.serving import Fan, TaskAlarm, TaskState, serve
 from failsoft.runs.split import allowance, fits, tails
@@ -798,7 +798,7 @@ class Scheduler:
             step.essential,
             None if task.started is None else task.started - began,
             None if task.ended is None else task.ended - began,
-            task.error,
+            task.error or why_missing(task.outcome),
         )
 
     def results(self) -> tuple[TaskResult, ...]:

@@ -24,7 +24,13 @@ from failsoft.tools.registry import ToolContext
 
 __all__ = ["DOWNSTREAMS", "as_data", "make_tools"]
 
-DOWNSTREAMS = {"warehouse": {"preset": "data"}, "analysis": {"preset": "auxiliary"}, "charts": {"preset": "auxiliary"}}
+DOWNSTREAMS = {
+    "warehouse": {"preset": "data"},
+    "analysis": {"preset": "auxiliary"},
+    # Drawing is this process's own work, under the interpreter's lock: more at once end no sooner, and all late.
+    # The first one imports what draws, for which three seconds are too few when nine others wait behind it.
+    "charts": {"preset": "auxiliary", "permits": 2, "call_timeout": "5s", "capped_by_budget": True},
+}
 """How the analyst's downstreams are guarded unless the settings say otherwise."""
 
 Data = Annotated[Any, Field(description="the result of an earlier task, as a reference")]
