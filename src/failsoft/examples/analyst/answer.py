@@ -17,6 +17,8 @@ from failsoft.examples.analyst.compare import REASONS, Change, Comparison, same_
 from failsoft.examples.analyst.query import Result, ResultColumn
 from failsoft.examples.analyst.spec import Intent, Query, Scalar, TableProfile, loading_notes
 
+_TIED = 4
+"""Groups of equal value that a sentence names."""
 MAX_TABLE_ROWS = 200
 """Rows of a table in a report; the rest is counted under it."""
 Status = Literal["ok", "partial", "stale", "missing"]
@@ -229,7 +231,7 @@ class _Say:
         column, at = result.value_column, result.value_index
         groups = result.columns[:at]
         measure, period = self._measure(result.query), self._in(result.query)
-        known = [(result.key(r), r[at]) for r in result.rows if isinstance(r[at], int | float)]
+        known = [value for row in result.rows if isinstance(value := row[at], int | float)]
         if not groups:
             value = self._number(result.total, column)
             if result.query.measure.column is None:  # none at all is an answer, too
@@ -244,26 +246,55 @@ class _Say:
             )
         if not known:
             return self._nothing(result)
-        top, bottom = max(known, key=lambda kv: kv[1] or 0), min(known, key=lambda kv: kv[1] or 0)
         total = self._number(result.total, column)
         whole = (
             self._pick("overall", "总体")
             if result.query.measure.aggregate not in {"sum", "count"}
             else self._pick("in all", "总计")
         )
+        highest, lowest = max(known), min(known)
+        from_below = result.query.order == "asc"
+        first, said = (lowest, self._pick("lowest", "最低")) if from_below else (highest, self._pick("highest", "最高"))
+        leaders = self._having(result, first, groups)
         shown = self._pick(
-            f"{self._label(top[0], groups)} has the highest {measure}{period}: {self._number(top[1], column)}",
-            f"{measure}{period}最高的是{self._label(top[0], groups)}：{self._number(top[1], column)}",
+            f"{leaders} {'has' if self._alone(result, first) else 'have'} the {said} {measure}{period}: "
+            f"{self._number(first, column)}",
+            f"{measure}{period}{said}的是{leaders}：{self._number(first, column)}",
         )
-        if len(known) > 1 and result.query.limit is None:
+        if highest != lowest and result.query.limit is None:
+            other, opposite = (highest, "highest") if from_below else (lowest, "lowest")
+            alone = self._alone(result, other)
             shown += self._pick(
-                f"; the lowest is {self._label(bottom[0], groups)} with {self._number(bottom[1], column)}",
-                f"；最低的是{self._label(bottom[0], groups)}：{self._number(bottom[1], column)}",
+                f"; the {opposite} {'is' if alone else 'are'} {self._having(result, other, groups)} with "
+                f"{self._number(other, column)}",
+                f"；{'最高' if from_below else '最低'}的是{self._having(result, other, groups)}："
+                f"{self._number(other, column)}",
             )
         many = self._pick(
             f" ({whole} {total}, {result.groups:,} groups).", f"（{whole} {total}，共 {result.groups:,} 组）。"
         )
         return shown + many
+
+    def _ties(self, result: Result, value: Scalar) -> list[tuple[Scalar, ...]]:
+        """The groups with this value, those with it that the limit cut off among them."""
+        at = result.value_index
+        keys = [result.key(row) for row in result.rows if row[at] == value]
+        return [*keys, *result.tied] if result.rows and result.rows[-1][at] == value else keys
+
+    def _alone(self, result: Result, value: Scalar) -> bool:
+        return len(self._ties(result, value)) == 1
+
+    def _having(self, result: Result, value: Scalar, groups: Sequence[ResultColumn]) -> str:
+        """The names of the groups with this value: all of a few that tie."""
+        keys = self._ties(result, value)
+        names = [self._label(key, groups) for key in keys[:_TIED]]
+        if len(keys) > len(names):
+            names.append(self._pick(f"{len(keys) - len(names)} more", f"另外 {len(keys) - len(names)} 个"))
+        if len(names) == 1:
+            return names[0]
+        return self._pick(f"{', '.join(names[:-1])} and {names[-1]}", "、".join(names)) + self._pick(
+            " (a tie)", "（并列）"
+        )
 
     def comparison_lead(self, comparison: Comparison, judgement: Judgement | None) -> str:
         """The change of the whole, the largest moves and how many are unusual."""

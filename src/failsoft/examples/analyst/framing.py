@@ -33,6 +33,7 @@ from failsoft.examples.analyst.spec import (
     Scalar,
     TableProfile,
 )
+from failsoft.examples.analyst.totals import without
 from failsoft.runs.plan import Plan, PlanLimits
 from failsoft.runs.planner import PlanRequest
 from failsoft.tools.registry import ToolRegistry
@@ -104,6 +105,8 @@ class QuestionForm:
                 f"the model's reply does not fit the tables: {str(error)[:200]}", details={"reason": "schema"}
             ) from None
         intent = self._faithful[profile.table].checked(request.input, intent)
+        other = intent.compare_to and without(intent.compare_to, profile)
+        intent = replace(intent, query=without(intent.query, profile), compare_to=other)
         intent = replace(intent, chart=_chart(intent, request.input))
         return plan_of(replace(intent, reading=read_back(intent, profile)), profile)
 

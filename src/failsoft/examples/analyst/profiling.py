@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from failsoft.examples.analyst import names
+from failsoft.examples.analyst import names, totals
 from failsoft.examples.analyst.spec import Column, Grain, Note, Role, TableProfile
 from failsoft.examples.analyst.textsql import identifier
 
@@ -72,7 +72,8 @@ def describe(
     described = columns_of(connection, table)
     (rows,) = connection.execute(f"SELECT count(*) FROM {identifier(table)}").fetchone()
     columns = [_column(connection, table, name, kind, rows, hints.get(name, Hint())) for name, kind in described]
-    notes = list(notes)
+    columns, summed = totals.marked(connection, table, columns)
+    notes = [*notes, *summed]
     if time_column is None:
         time_column, note = _main_time(columns)
         notes += [note] if note else []

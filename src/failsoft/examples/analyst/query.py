@@ -31,6 +31,8 @@ from failsoft.examples.analyst.textsql import identifier
 
 LIMIT_ROWS = 10_000
 """Rows of an answer unless the caller says otherwise; more are cut off and :attr:`Result.truncated` says so."""
+TIES = 20
+"""Groups behind a limit that are looked at, to tell of those that are as high as the last one within."""
 _COMPARISONS = {"=", "!=", "<", "<=", ">", ">="}
 
 
@@ -74,6 +76,8 @@ class Result:
     executed_at: str
     query: Query
     notes: tuple[Note, ...] = ()
+    tied: tuple[tuple[Scalar, ...], ...] = ()
+    """Groups beyond the query's limit, at most :data:`TIES`, whose value is that of the last one within."""
 
     @property
     def value_index(self) -> int:
@@ -203,7 +207,7 @@ class _Builder:
         order = [] if query.order == "natural" else [f"{n + 1} {query.order.upper()} NULLS LAST"]
         if groups:
             lines.append("ORDER BY " + ", ".join([f"{n + 4} DESC", *order, *natural]))
-        limit = fetch if query.limit is None else min(fetch, query.limit + 1)
+        limit = fetch if query.limit is None else min(fetch, query.limit + 1 + TIES)
         lines.append(f"LIMIT {limit}")
         return "\n".join(lines)
 
@@ -388,6 +392,20 @@ def _result(
         rows.append((*keys, _plain(row[n])))
         counts.append(row[n + 1])
     groups = total_row[n + 4] - 1 if n else 1
+    tied: list[tuple[Scalar, ...]] = []
+    if query.limit is not None and query.limit < len(rows):
+        last = rows[query.limit - 1][n]
+        tied = [row[:n] for row in rows[query.limit :] if row[n] is not None and row[n] == last]
+        rows, counts = rows[: query.limit], counts[: query.limit]
+        if tied:
+            many = f"{len(tied)}{'+' if len(tied) == TIES else ''}"
+            notes.append(
+                Note(
+                    "tie",
+                    f"a tie: {many} more group(s) have the same value as the last one that is given",
+                    f"并列：另有 {many} 组与所给的最后一组数值相同",
+                )
+            )
     truncated = len(rows) > limit
     rows, counts = rows[:limit], counts[:limit]
     if truncated:
@@ -421,6 +439,7 @@ def _result(
         executed_at=now.isoformat(timespec="seconds"),
         query=query,
         notes=tuple(notes),
+        tied=tuple(tied),
     )
 
 

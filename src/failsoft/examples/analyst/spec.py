@@ -65,6 +65,8 @@ class Column:
     """False when adding rows up is meaningless (a rate, a price, a delay, a temperature): the default is then mean."""
     grain: Grain | None = None
     """Of a time column: the finest grain its values tell apart (monthly figures: ``month``)."""
+    totals: tuple[str, ...] = ()
+    """Values of rows that add the others up (``Total``): they are left out unless a question names them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +188,8 @@ def loading_notes(intent: Intent, profile: TableProfile) -> list[str]:
     told = [n for n in profile.notes if n.column is None or n.column in used]
     if timed != {profile.time_column}:  # which date is meant by default is nobody's concern then
         told = [n for n in told if n.code != "time_column"]
+    kept_out = {f.column for q in queries for f in q.filters if f.op == "not in"}
+    told = [n for n in told if n.code != "totals" or n.column in kept_out]
     return [n.text(intent.language) for n in told]
 
 

@@ -7,6 +7,7 @@ VALUE = "v"
 
 MISSING = (
     *("NA", "N/A", "n/a", "#N/A", "#NA", "NULL", "null", "Null", "None", "NaN", "nan", "NAN"),
+    *("inf", "-inf", "+inf", "Inf", "-Inf", "INF", "-INF", "Infinity", "-Infinity", "infinity", "-infinity", "∞", "-∞"),
     *("-", "--", "—", "–", ".", "?", "无", "缺失", "空", "暂无"),
 )
 """Texts that stand for a missing value among numbers and dates. In text columns they are values: ``NA`` is Namibia."""

@@ -17,16 +17,18 @@ from failsoft.examples.analyst.grammar.groupings import Asked, Groupings, auto_g
 from failsoft.examples.analyst.grammar.lexicon import ROW_CONCEPTS
 from failsoft.examples.analyst.grammar.limits import Limits, time_means_note
 from failsoft.examples.analyst.grammar.measures import Measures, is_unknown
-from failsoft.examples.analyst.grammar.mentions import Sentence, read_words
+from failsoft.examples.analyst.grammar.mentions import Sentence
 from failsoft.examples.analyst.grammar.numeric import typed
 from failsoft.examples.analyst.grammar.rankings import Rankings
 from failsoft.examples.analyst.grammar.schema import SchemaIndex
+from failsoft.examples.analyst.grammar.tables import also_in, read_for
 from failsoft.examples.analyst.grammar.timecolumns import chosen_time, named_times
 from failsoft.examples.analyst.grammar.timeline import Timeline
 from failsoft.examples.analyst.grammar.weekdays import Weekdays
 from failsoft.examples.analyst.grammar.wording import QuestionError, Voice, read_back
 from failsoft.examples.analyst.grammar.words import Word, clean, stem
 from failsoft.examples.analyst.spec import Column, Filter, Grain, Group, Intent, Measure, Query, TableProfile
+from failsoft.examples.analyst.totals import without
 
 MAX_QUESTION = 10_000
 """Characters of the longest question that is read."""
@@ -58,40 +60,29 @@ class Grammar:
         text = clean(question)
         if len(text) > MAX_QUESTION:  # some characters stand for a dozen
             raise QuestionError("question_too_long", f"The question spells out to {len(text)} characters.")
-        best: tuple[float, SchemaIndex, list[Word], list[tuple[str, str]]] | None = None
-        for schema in self._schemas:
-            words, corrections = read_words(text, schema)
-            fit = _fit(words, schema)
-            if best is None or fit > best[0]:
-                best = (fit, schema, words, corrections)
-        if best is None:
-            raise AssertionError("no table")
-        _, schema, words, corrections = best
+        fitting = read_for(text, self._schemas)
+        schema, words, corrections = fitting.schema, fitting.words, fitting.corrections
         if not any(word.kind != "symbol" for word in words):
             raise QuestionError("empty_question", "The question has no words.")
         if len(words) > MAX_WORDS:
             raise QuestionError(
                 "question_too_long", f"The question has {len(words)} words; at most {MAX_WORDS} are read."
             )
-        return _Reading(text, words, schema, corrections, today).intent()
+        reading = _Reading(text, words, schema, corrections, today)
+        intent = reading.intent()
+        others = also_in(intent, schema, self._schemas)
+        if not others or not fitting.unsaid:
+            return intent
+        note = reading.voice.say(
+            f"Answered from the table {schema.profile.table}; {reading.voice.listing(others)} has these columns, too.",
+            f"取自表 {schema.profile.table}；{reading.voice.listing(others)} 也有这些列。",
+        )
+        return replace(intent, notes=(*intent.notes, note))
 
 
 def read_question(question: str, profiles: Sequence[TableProfile], *, today: dt.date | None = None) -> Intent:
     """Read one question. For several questions about the same tables keep a :class:`Grammar`."""
     return Grammar(profiles).read(question, today=today)
-
-
-def _fit(words: Sequence[Word], schema: SchemaIndex) -> float:
-    """How much of a question a table knows, to choose between tables."""
-    fit = 0.0
-    for word in words:
-        if word.columns or any(not hit.partial for hit in word.values):
-            fit += 2
-        elif any(f"c:{concept}" in schema.by_atom for concept in word.concepts) or word.values:
-            fit += 1
-        if word.stem in schema.row_nouns:
-            fit += 1.5
-    return fit
 
 
 def language_of(words: Sequence[Word]) -> Language:
@@ -167,7 +158,7 @@ class _Reading:
         )
         if share is not None:
             self.groupings.add(Group(share.column.name), share.index, "share")
-        self.limits.refuse_shapes()
+        self.limits.refuse_shapes(measure)
         self._say_what_is_counted(measure)
         unusual = self._unusual(time)
         self._truths()
@@ -487,6 +478,7 @@ class _Reading:
             limit=ranking.limit if ranking else None,
             share=sharing,
         )
+        query = without(query, self.schema.profile)
         query, other = self._compared(query, time, pair)
         intent = Intent(
             query=query,

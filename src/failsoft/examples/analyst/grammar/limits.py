@@ -17,6 +17,7 @@ from failsoft.examples.analyst.grammar.mentions import Mention, Sentence
 from failsoft.examples.analyst.grammar.rankings import Ranking
 from failsoft.examples.analyst.grammar.wording import QuestionError, Voice
 from failsoft.examples.analyst.grammar.words import Word
+from failsoft.examples.analyst.spec import Measure
 
 _VERB_ENDINGS = ("ing", "ly", "ed", "en")
 _ARITHMETIC = frozenset({"minus", "plus", "times", "/", "减", "减去", "加", "除以", "乘"})
@@ -49,8 +50,8 @@ class Limits:
                     f"不支持“{word.text}”；可以求总和、平均值、中位数、最小值、最大值、数量、占比和差异。",
                 )
 
-    def refuse_shapes(self) -> None:
-        """Running totals and conditions on totals, once groups and conditions are known."""
+    def refuse_shapes(self, measure: Measure) -> None:
+        """Running totals and conditions on totals, once groups, conditions and the measure are known."""
         for word in self.words:
             if word.stem in ("cumulative", "running", "累计") and self.groupings.by_time and not word.columns:
                 raise self._unsupported(
@@ -62,20 +63,21 @@ class Limits:
                     "A distribution needs groups: say by what it is to be shown.", "分布需要分组：请说明按什么分组。"
                 )
         for mention in self.conditions.borrowed:
-            self._refuse_condition_on_total(mention)
+            self._refuse_condition_on_total(mention, measure)
 
-    def _refuse_condition_on_total(self, mention: Mention) -> None:
+    def _refuse_condition_on_total(self, mention: Mention, measure: Measure) -> None:
         """``waiters with a total bill above 1000``: the condition is on the group, not on its rows."""
         k = mention.start - 1
         while k >= 0 and self.words[k].stem in _ARTICLES:
             k -= 1
-        if k < 0 or not self.words[k].has("agg") or not self.groupings.found:
+        things = measure.aggregate == "count_distinct"  # how many waiters have an average bill above 50
+        if k < 0 or not self.words[k].has("agg") or not (self.groupings.found or things):
             return
         lead = k - 1
         while lead >= 0 and self.words[lead].stem in _ARTICLES:
             lead -= 1
         opened = lead >= 0 and (self.words[lead].has("with") or self.words[lead].stem in ("that", "where"))
-        if opened or any(asked.how == "which" for asked in self.groupings.found):
+        if opened or things or any(asked.how == "which" for asked in self.groupings.found):
             raise self._unsupported(
                 f"Conditions on totals of groups ('{self.words[k].text} {mention.text}') are not supported, only on "
                 "single rows; rank the groups instead.",
@@ -290,11 +292,12 @@ def _each_time(word: Word, before: Word | None) -> bool:
 
 
 def time_means_note(sentence: Sentence, aggregate: str, additive: bool, words: Sequence[Word]) -> None:
-    """``average daily bill``: the mean of the rows of each day is given, and that is said."""
+    """``average daily bill``, ``average bill per day``: the mean of the rows of each day is given, and that is said."""
+    grains = [w for w in words if w.has("grain") and not w.columns]
     daily = (w for w, before in zip(words, (None, *words), strict=False) if _each_time(w, before))
-    adverb = next(daily, None)
-    if aggregate == "mean" and additive and adverb is not None:
+    said = next(daily, grains[0] if grains else None)
+    if aggregate == "mean" and additive and said is not None:
         sentence.note(
-            f"The mean of single rows is given per {adverb.senses['grain']}, not the mean of its totals.",
+            f"The mean of single rows is given per {said.senses['grain']}, not the mean of its totals.",
             "给出的是各期内单行数据的平均值，而不是各期总计的平均值。",
         )

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import cast
 
 from failsoft.examples.analyst.grammar.conditions import Conditions, truth_filter
+from failsoft.examples.analyst.grammar.counting import Counting
 from failsoft.examples.analyst.grammar.groupings import Groupings
 from failsoft.examples.analyst.grammar.lexicon import ADJECTIVES, CONCEPTS, NOT_ADDITIVE, PEOPLE_WORDS, UNITS
 from failsoft.examples.analyst.grammar.mentions import Hit, Mention, Sentence, choose, choose_and_tell, missing_concept
 from failsoft.examples.analyst.grammar.rankings import direction_of
+from failsoft.examples.analyst.grammar.teaching import example_questions
 from failsoft.examples.analyst.grammar.wording import QuestionError, Voice
 from failsoft.examples.analyst.grammar.words import Word
 from failsoft.examples.analyst.spec import Aggregate, Column, Filter, Measure
@@ -16,7 +18,7 @@ from failsoft.examples.analyst.spec import Aggregate, Column, Filter, Measure
 _COUNTED = frozenset({"most", "fewest", "least", "最多", "最少", "top"})
 
 
-class Measures:
+class Measures(Counting):
     """Reads the measure of one sentence."""
 
     def __init__(self, sentence: Sentence, groupings: Groupings, conditions: Conditions) -> None:
@@ -33,6 +35,7 @@ class Measures:
 
     def read(self, *, anything_asked: bool) -> Measure:
         """The measure; `anything_asked` allows a default. Raises ``QuestionError``."""
+        self._refuse_texts()
         self._late_rows()
         measure = (
             self._row_value()
@@ -50,6 +53,21 @@ class Measures:
         if not anything_asked:
             raise self.no_measure()
         return self._default()
+
+    def _refuse_texts(self) -> None:
+        """``average ratio`` of a column that was kept as text because of one value: another column is no answer."""
+        kept = {n.column: n for n in self.schema.profile.notes if n.code in ("not_all_numbers", "mixed_marks")}
+        for mention in self.sentence.mentions if kept else ():
+            hits = [hit for hit in mention.hits if hit.column.name in kept]
+            if not hits or mention.used or self._numeric(mention):
+                continue
+            if self._aggregated(mention) or not self.schema.by_name[hits[0].column.name].column.values:
+                note = kept[hits[0].column.name]
+                raise self.voice.error("unknown_metric", f"{note.en}.", f"{note.zh}。", self.numbers())
+
+    def numbers(self) -> list[str]:
+        """The columns that can be measured."""
+        return [n.column.name for n in self.schema.columns if self.schema.is_measure(n.column)]
 
     def aggregate(self, column: Column) -> Aggregate:
         """The aggregate that was asked for, else the column's usual one."""
@@ -206,8 +224,8 @@ class Measures:
 
     def _counted(self) -> Measure | None:
         for i, word in enumerate(self.words):
-            if word.columns and not word.has("count"):
-                continue
+            if word.columns and (not word.has("count") or word.stem == "count"):
+                continue  # a column called *count* is one
             if word.has("count") and not word.used:
                 measure = self._count_after(i)
             elif word.stem == "volume" and not (i and self._is_row(i - 1)):
@@ -240,7 +258,11 @@ class Measures:
                 self._late(range(j, end))
                 return Measure("count")
             if word.used == "value":
-                return self._sold() or Measure("count")
+                return self._pieces(thing=self._is_thing(j), said=self.words[j].text) or Measure("count")
+            product = mention is not None and not mention.used and not distinct and self._is_product(mention)
+            if product and mention is not None and (pieces := self._pieces(thing=False, said=mention.text)) is not None:
+                self.sentence.take(mention, "measure")
+                return pieces
             if mention is not None and not mention.used and self._sales(mention):
                 return Measure("count")
             if mention is not None and not mention.used:
@@ -290,6 +312,8 @@ class Measures:
                 word.used = word.used or "measure"
                 self._late(range(max(k - 2, 0), k))
                 return Measure("count")
+            if word.used == "value" and (pieces := self._pieces(thing=False, said=word.text)) is not None:
+                return pieces
             if mention is not None:
                 if mention.used or (
                     self._numeric(mention)
@@ -406,18 +430,6 @@ class Measures:
         self.sentence.note("Each row is counted as one sale.", "每一行计为一笔销售。")
         return True
 
-    def _sold(self) -> Measure | None:
-        """``how many widgets were sold``: units, when a column counts them."""
-        if not any(w.stem in ("sold", "sell", "bought", "卖", "卖出", "卖了", "销售", "售出") for w in self.words):
-            return None
-        for named in self.schema.columns:
-            if named.concept == "quantity" and named.column.role == "number" and named.column.additive:
-                self.sentence.note(
-                    f"Units sold are the sum of {named.column.name}.", f"售出数量按 {named.column.name} 的总和计算。"
-                )
-                return Measure("sum", named.column.name)
-        return None
-
     def _rows(self) -> Measure | None:
         """``flights per carrier``, ``orders by month``: the rows themselves."""
         self._refuse_missing([])
@@ -506,33 +518,13 @@ class Measures:
 
     def no_measure(self) -> QuestionError:
         """The error that teaches: what one may ask of this very table."""
-        examples = self.examples()
+        examples = example_questions(self.schema, zh=self.voice.zh, timed=self.sentence.time is not None)
         return self.voice.error(
             "no_measure",
             "The question names nothing to measure. One may ask, for example: " + " · ".join(examples),
             "问题中没有可统计的指标。可以这样问：" + " · ".join(examples),
             examples,
         )
-
-    def examples(self) -> list[str]:
-        """Two or three questions that this table can answer."""
-        zh, columns = self.voice.zh, self.schema.columns
-        measures = [n for n in columns if self.schema.is_measure(n.column)]
-        chosen = next((n for n in measures if n.concept == "revenue"), measures[0] if measures else None)
-        measure = chosen.column.name if chosen else None
-        group = next((n.column.name for n in columns if n.column.role == "category" and n.column.distinct != 1), None)
-        found: list[str] = []
-        if measure and group:
-            found.append(f"各{group}的{measure}" if zh else f"{measure} per {group}")
-            found.append(f"{measure}最高的3个{group}" if zh else f"top 3 {group} by {measure}")
-        if self.sentence.time is not None:
-            found.append(f"按月统计{measure or '行数'}" if zh else f"{measure or 'number of rows'} per month")
-        if len(found) < 2:
-            found.append("一共有多少行" if zh else "how many rows")
-        if len(found) < 2:
-            name = group or columns[0].column.name if columns else ""
-            found.append(f"有多少不同的{name}" if zh else f"how many different {name}")
-        return found
 
     def _refuse_missing(self, candidates: list[Mention]) -> None:
         """An error when a measure is named that the table does not have."""

@@ -247,6 +247,8 @@ class NumericConditions:
             hits = self._by_unit(self.words[end:stop])
         if not hits and self.words[start].stem.split(" ")[0] in _COMPARATIVES:
             hits = self._by_adjective(_COMPARATIVES[self.words[start].stem.split(" ")[0]], self.words[start].text)
+        if after is None and unit is None and not (mention is not None and self._beside(mention, start)):
+            self._refuse_number_of_rows(start, stop)
         if not hits and unit is not None:
             hits = self._by_unit(self.words[end:stop]) or self._by_dimension(unit)
         if not hits and (before := self._alternative_to(start)) is not None:
@@ -274,6 +276,23 @@ class NumericConditions:
             if percent and isinstance(column.maximum, float) and column.maximum <= 1:
                 scaled /= 100
             self.add(Filter(column.name, op, typed(column, scaled)), start, stop)
+
+    def _refuse_number_of_rows(self, start: int, stop: int) -> None:
+        """``wards with more than 40 admissions``: the condition is on how many rows a group has, not on a row."""
+        word, mention = self.sentence.word(stop), self.sentence.mention_at(stop)
+        if word is None or self.words[start].has("op") is None:
+            return
+        rows = self.schema.profile.rows
+        hits = mention.hits if mention is not None else ()
+        unique = any(h.column.role == "identifier" and h.column.distinct >= 0.99 * rows for h in hits)
+        if unique or (mention is None and self.schema.is_row_noun(word)):
+            said = self.sentence.said(start, stop + 1)
+            raise self.voice.error(
+                "not_supported",
+                f"Conditions on how many rows a group has ('{said}') are not supported; rank the groups instead.",
+                f"不支持以分组的行数（“{said}”）为条件；可以改为排序。",
+                [n.column.name for n in self.schema.columns if n.column.role == "category"],
+            )
 
     def _verb(self, word: Word) -> None:
         """``stayed``, ``lasted``, ``kept`` before a length of time only say that it is one."""

@@ -333,6 +333,8 @@ ROW_STEMS = frozenset(stem(word) for word in ROW_WORDS)
 def _value_phrases(column: Column) -> Iterable[tuple[tuple[str, ...], ValueHit]]:
     partial: dict[tuple[str, ...], set[str]] = {}
     for value in column.values[:MAX_VALUES]:
+        if value in column.totals:
+            continue  # *total* asks for a sum
         hit = ValueHit(column.name, value)
         for name in dict.fromkeys((value, column.labels.get(value, value))):
             if len(name) > 200:
