@@ -10,7 +10,8 @@ from failsoft.examples.analyst.spec import Column, Measure
 
 _TRADED_WORDS = """
 sold sell selling bought buy purchased ordered produced made baked shipped delivered harvested consumed
-issued rented served verkauft verkaufte verkauften gekauft bestellt produziert geliefert 卖 卖出 卖了 卖掉 销售 售出 出售 购买 买 生产
+issued rented served
+verkauft verkaufte verkauften gekauft bestellt produziert geliefert 卖 卖出 卖了 卖掉 销售 售出 出售 购买 买 生产
 """
 _TRADED = frozenset(_TRADED_WORDS.split())
 _COUNTING = frozenset(
