@@ -155,6 +155,39 @@ def test_numbers_in_words_and_units_come_in_the_unit_of_the_column(ask, table, q
     check(ask, table, question, truth)
 
 
+MEMBERS = """
+    member,plan,joined,cancelled_on,visits,age,used_kwh
+    a,basic,2023-12-31,,40,22,1
+    b,basic,2024-01-01,2024-05-02,20,31,2
+    c,plus,2024-02-05,,7,29,3
+    d,plus,2024-02-06,2024-02-20,90,64,4
+"""
+TABLES["members"] = MEMBERS
+
+
+@pytest.mark.parametrize(
+    ("question", "truth"),
+    [
+        ("total visits of members older than thirty", "sum(visits) where age > 30"),
+        ("total visits of members younger than 30", "sum(visits) where age < 30"),
+        ("members who joined in 2024", "count(*) where year(joined) = 2024"),
+        ("number of members who joined on a Monday", "count(*) where isodow(joined) = 1"),
+        ("how many members have cancelled", "count(*) where cancelled_on is not null"),
+        ("how many members never cancelled", "count(*) where cancelled_on is null"),
+        ("active members", "count(*) where cancelled_on is null"),
+        ("used_kwh in kWh", "sum(used_kwh)"),
+    ],
+)
+def test_verbs_and_comparatives_mean_the_columns_that_they_name(ask, question, truth):
+    check(ask, "members", question, truth)
+
+
+def test_another_unit_than_the_columns_and_a_mean_per_head_of_no_heads_are_told(ask):
+    assert ask("members", MEMBERS).read("used_kwh in MWh").unread == ("in MWh",)
+    assert ask("members", MEMBERS).read("人均used_kwh").unread == ()
+    assert ask("verkauf", SALES_ZH).read("人均销售额").unread == ("人均",)
+
+
 def test_a_unit_that_nobody_can_convert_is_told(ask):
     intent = ask("stays", STAYS).read("how many rows with a wait over 2 hours")
     assert intent.unread == ("hours",)

@@ -87,7 +87,17 @@ class Absences:
         attributive = following is not None and (
             self.schema.is_row_noun(following) or self._tells_rows_apart(self.sentence.mention_at(mention.end))
         )
-        said = before is not None and before.stem in ("were", "was", "been", "are", "is", "already")
+        said = before is not None and before.stem in (
+            "were",
+            "was",
+            "been",
+            "are",
+            "is",
+            "already",
+            "have",
+            "has",
+            "had",
+        )
         return word.text.casefold().endswith(("ed", "en", "t", "id")) and (attributive or said)
 
     def _tells_rows_apart(self, mention: Mention | None) -> bool:

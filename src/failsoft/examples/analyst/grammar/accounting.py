@@ -14,6 +14,8 @@ from typing import Final
 
 from failsoft.examples.analyst.grammar.lexicon import CONCEPTS, PEOPLE_WORDS, PERSON_WORDS, UNITS
 from failsoft.examples.analyst.grammar.mentions import Mention, Sentence
+from failsoft.examples.analyst.grammar.quantities import UNIT_WORDS, unit_of
+from failsoft.examples.analyst.grammar.schema import name_parts
 from failsoft.examples.analyst.grammar.words import Word, stem
 from failsoft.examples.analyst.spec import Intent, Query, columns_of
 
@@ -112,8 +114,10 @@ class Accounting:
             return any(self._shows(kind, word) for kind in word.senses) or (
                 word.has("month") == "5" and word.text == "may"
             )
-        if self.schema.is_row_noun(word) or word.stem in PEOPLE_WORDS or word.stem in UNITS:
+        if self.schema.is_row_noun(word) or word.stem in PEOPLE_WORDS:
             return True
+        if word.stem in UNITS:
+            return self._in_that_unit(word)
         if word.stop:
             return not self._tells(i)
         return bool(word.concepts) and all(
@@ -136,6 +140,26 @@ class Accounting:
         lone = lone and (following is None or following.kind != "cjk" or following.known or following.stop)
         return lone and (before.used == "value" or before.has("per") is not None or before.has("agg") is not None)
 
+    def _in_that_unit(self, word: Word) -> bool:
+        """Whether the measure may be in a unit that is said without a number: *in kWh*, but not *in MWh* then."""
+        name = self.intent.query.measure.column
+        column = self.schema.by_name[name].column if name is not None else None
+        if column is None:
+            return True
+        own = {stem(column.unit)} if column.unit else {part for part in name_parts(column.name) if part in UNITS}
+        said, known = UNIT_WORDS.get(word.stem), unit_of(column)
+        return (
+            not own or word.stem in own or word.stem in column.name.casefold() or (said is not None and said == known)
+        )
+
+    def _per_head(self) -> bool:
+        """Whether a row of the table is a person, so that a mean of rows is one per head."""
+        people = PERSON_WORDS
+        if any(word in self.schema.row_nouns for word in PEOPLE_WORDS):
+            return True
+        rows = self.schema.profile.rows
+        return any(n.concept in people and n.column.distinct >= 0.99 * rows for n in self.schema.columns)
+
     def _stands_alone(self, i: int) -> bool:
         """Whether a value like ``/`` has spaces around it: it is no mark between words then."""
         word, text = self.words[i], self.sentence.text
@@ -147,6 +171,8 @@ class Accounting:
             return True
         if any(hit.column.name in self.columns for hit in mention.hits):
             return True
+        if all(hit.column.role == "time" and not hit.column.nulls for hit in mention.hits):
+            return True  # all tickets were issued once
         rows = self.schema.profile.rows
         unique = any(h.column.role == "identifier" and h.column.distinct >= 0.99 * rows for h in mention.hits)
         return unique or self.schema.is_row_noun(self.words[i])
@@ -185,6 +211,8 @@ class Accounting:
 
         def aggregated(word: Word) -> bool:
             asked = word.senses["agg"]
+            if word.stem == "人均" and not self._per_head():
+                return False
             return asked in aggregates or (asked == "sum" and bool(aggregates & counted)) or "count" in aggregates
 
         def grained(word: Word) -> bool:

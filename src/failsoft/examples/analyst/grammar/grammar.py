@@ -351,8 +351,7 @@ class _Reading:
     # --- what nobody understood ----------------------------------------------------------------------------------
 
     def _leftovers(self) -> None:
-        """Words that should have been a column or a value are errors; others are named in a note."""
-        left: list[str] = []
+        """Words that should have been a column or a value are errors; of others the accounting tells."""
         for i, word in enumerate(self.words):
             if word.has("dayname") and not word.used and not word.columns and not word.values:
                 raise self.voice.error(
@@ -377,16 +376,9 @@ class _Reading:
                 slotted = named = False  # customer satisfaction, employee salary: the noun only says whose
             if slotted or named or (len(run) > 1 and self._qualifies(i, run)):
                 raise self._unknown_value(run)
-            if run not in left:
-                left.append(run)
             for k in range(i, min(i + len(run), len(self.words))):
                 if word.kind == "cjk":
                     self.words[k].used = "left"
-        if left:
-            self.sentence.note(
-                f"Not understood and left out: {self.voice.listing(left, 10)}.",
-                f"未能理解、已略去：{self.voice.listing(left, 10)}。",
-            )
 
     def _run(self, i: int) -> str:
         """The word at `i`, or all of a run of unknown Chinese characters."""
@@ -489,12 +481,14 @@ class _Reading:
             chart=self._chart(groups, compared=other is not None),
             language=self.language,
         )
-        return replace(
-            intent,
-            reading=read_back(intent, self.schema.profile),
-            notes=tuple(self.sentence.notes),
-            unread=Accounting(self.sentence, intent).unread(),
-        )
+        unread = Accounting(self.sentence, intent).unread()
+        if unread:
+            self.sentence.note(
+                f"Not understood and left out: {self.voice.listing(unread, 10)}.",
+                f"未能理解、已略去：{self.voice.listing(unread, 10)}。",
+            )
+        reading = read_back(intent, self.schema.profile)
+        return replace(intent, reading=reading, notes=tuple(self.sentence.notes), unread=unread)
 
     def _compared(
         self, query: Query, time: TimeReading, pair: tuple[FoundValue, FoundValue | None] | None

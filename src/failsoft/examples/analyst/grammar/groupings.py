@@ -348,6 +348,8 @@ class Groupings:
                     return
 
     def _which(self, i: int) -> None:
+        if i and self.words[i].stem == "who":
+            return  # members who joined in May
         j = i + 1
         number = None
         following = self.sentence.word(j)

@@ -243,6 +243,10 @@ class NumericConditions:
         ):
             mention = after or mention or self._before(start)
         hits = self._numeric(mention) if mention is not None else []
+        compared = _COMPARATIVES.get(self.words[start].stem.split(" ")[0])
+        if compared is not None and mention is not None and not self._beside(mention, start):
+            meant = self._by_adjective(compared, self.words[start].text)  # visits of members older than 30
+            hits, mention = (meant, None) if meant else (hits, mention)
         if not hits and unit is None:
             hits = self._by_unit(self.words[end:stop])
         if not hits and self.words[start].stem.split(" ")[0] in _COMPARATIVES:

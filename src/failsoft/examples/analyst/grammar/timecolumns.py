@@ -42,7 +42,7 @@ def named_times(sentence: Sentence) -> Named:
         meant = [column for column in times if _names(word, column, sentence, i)]
         if len(meant) == 1:
             found.append((i, meant[0]))
-            if mention is None and not word.known and not word.stop:
+            if mention is None and not word.senses and not word.values:
                 sentence.add(Mention(i, i + 1, word.text, (Hit(meant[0], 0.6, literal=False),)))
     return found
 
