@@ -171,3 +171,13 @@ def test_a_large_file_is_told_apart_by_its_parts(tmp_path, monkeypatch):
     file.write_text("a,b\n" + "x,1\n" * 19 + "x,2\n")
     os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     assert data.load_cached(file, cache=tmp_path / "cache").database != first.database
+
+
+def test_the_longest_trip_of_somebody_is_one_trip(tmp_path):
+    fleet = Asked(
+        tmp_path,
+        fleet="trip_id,driver,distance_km,unit_cost\n1,Huber,400,3\n2,Huber,400,3\n3,Moser,500,9\n4,Moser,10,1\n",
+    )
+    assert fleet.rows("which driver had the longest trip") == (("Moser", 500),)
+    assert fleet.rows("which driver had the shortest trip") == (("Moser", 10),)
+    assert fleet.rows("most expensive driver") == (("Moser", 5),)  # the cost of one is no sum

@@ -1,12 +1,14 @@
 """Every word of a question is respected by the numbers, or the answer says which were not."""
 
 import asyncio
+import contextlib
 
 import pytest
 from tests.examples.asking import Asked
 
 from failsoft.config import Settings
 from failsoft.examples.analyst.agent import analyst_app, loaded_sources
+from failsoft.examples.analyst.grammar import QuestionError
 from failsoft.examples.analyst.toolset import DOWNSTREAMS
 from failsoft.runs.answer import shortfalls
 from failsoft.runs.plan import Plan
@@ -96,3 +98,36 @@ def test_what_a_plan_leaves_out_of_the_request_is_a_shortfall_of_its_answer():
     (told,) = shortfalls(plan, {}, "zh")
     assert "at night" in told.text
     assert shortfalls(Plan(tasks=()), {}, "en") == ()
+
+
+BASES = (
+    "total takings",
+    "how many rows",
+    "takings per branch",
+    "average pieces per article",
+    "which branch had the highest takings",
+)
+RESTRICTIONS = (
+    *("on weekends", "on Fridays", "in early February", "from 9 February on", "late", "when it rains", "at night"),
+    *(
+        "over a thousand",
+        "over ten",
+        "more than twice",
+        "for vegans",
+        "without Roll",
+        "excluding Mitte",
+        "other than Nord",
+    ),
+    *("by hand", "during lockdown", "before noon", "after lunch", "per capita", "not refunded"),
+    *("of regular customers", "with a discount", "in thousands", "recently", "so far this century", "via /checkout"),
+)
+
+
+@pytest.mark.parametrize("base", BASES)
+@pytest.mark.parametrize("restriction", RESTRICTIONS)
+def test_a_restriction_changes_the_query_or_is_refused_or_told(shop, base, restriction):
+    plain = shop.read(base)
+    assert not plain.unread
+    with contextlib.suppress(QuestionError):
+        restricted = shop.read(f"{base} {restriction}")
+        assert restricted.unread or restricted.query != plain.query

@@ -3,6 +3,7 @@
 # ruff: noqa: E501 - lists of words read better in long lines
 from __future__ import annotations
 
+import itertools
 import re
 
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
@@ -59,6 +60,8 @@ _NOT_ADDITIVE = {
     "densidad", "retraso", "puntuación", "calificación", "satisfacción", "altura",
     "température", "prix", "taux", "pourcentage", "moyenne", "âge", "vitesse", "humidité", "pression", "retard",
 }  # fmt: skip
+_OF_ONE = frozenset({"cost", "costs", "price", "value", "charge", "fee", "weight", "margin"})
+"""What is of a single one when *unit* stands before it: ``unit_cost``."""
 _COMPOUND = (
     "temperatur", "preis", "quote", "anteil", "durchschnitt", "geschwindigkeit", "feuchte", "feuchtigkeit", "druck", "dichte",
     "verspätung", "bewertung", "zufriedenheit", "zinssatz", "spannung", "wirkungsgrad", "auslastung",
@@ -142,6 +145,9 @@ def is_side_time(name: str) -> bool:
 
 def is_not_additive(name: str) -> bool:
     """Whether adding such values up is meaningless (a rate, a price, a delay, a temperature)."""
+    parts = words(name)
+    if any(part == "unit" and after in _OF_ONE for part, after in itertools.pairwise(parts)):
+        return True
     return _says(name, _NOT_ADDITIVE, _NOT_ADDITIVE_ZH) or any(w.endswith(_COMPOUND) for w in words(name)[-1:])
 
 

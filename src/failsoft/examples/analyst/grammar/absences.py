@@ -72,7 +72,7 @@ class Absences:
             word = self.words[j]
             if word.has("not") or word.stem == "no" or word.has("op") == "!=":
                 return range(j, at)
-            if word.stem not in _YET:
+            if word.stem not in _YET and word.stem not in ("a", "an", "any", "the"):
                 return None
         return None
 

@@ -127,6 +127,9 @@ class Accounting:
     def _belongs(self, i: int) -> bool:
         """Whether a word is only the end of the one before: 30 *days*, 瑜伽*课*, JFK*出发*, 每*单*."""
         word, before = self.words[i], self.sentence.word(i - 1) if i else None
+        if word.stem == "aged":
+            after = self.sentence.word(i + 1)
+            return after is not None and bool(after.used)
         if before is None:
             return False
         if (word.has("grain") or word.stem in UNITS) and before.used and before.number is not None:
@@ -144,8 +147,8 @@ class Accounting:
         """Whether the measure may be in a unit that is said without a number: *in kWh*, but not *in MWh* then."""
         name = self.intent.query.measure.column
         column = self.schema.by_name[name].column if name is not None else None
-        if column is None:
-            return True
+        if column is None or word.stem in ("thousand", "million"):
+            return word.stem not in ("thousand", "million")
         own = {stem(column.unit)} if column.unit else {part for part in name_parts(column.name) if part in UNITS}
         said, known = UNIT_WORDS.get(word.stem), unit_of(column)
         return (
@@ -200,7 +203,8 @@ class Accounting:
     def _senses(self) -> MappingProxyType[str, Callable[[Word], bool]]:
         query, intent = self.intent.query, self.intent
         aggregates = {query.measure.aggregate}
-        ordered = query.order != "natural" or bool(aggregates & {"min", "max"})
+        ranked = query.order != "natural"
+        extremes = aggregates & {"min", "max"}
         timed = any(group.grain for group in query.group_by) or self._by_part()
         compared = intent.compare_to is not None
         changing = compared or timed
@@ -215,15 +219,20 @@ class Accounting:
                 return False
             return asked in aggregates or (asked == "sum" and bool(aggregates & counted)) or "count" in aggregates
 
+        def ordered(word: Word) -> bool:
+            """*Lowest* in an order or in a minimum; of *lowest and highest* a minimum shows but one."""
+            if ranked or not extremes:
+                return ranked
+            said = word.has("agg") or {"high": "max", "low": "min"}.get(word.has("high") or "", "")
+            return said not in ("min", "max") or said in extremes
+
         def grained(word: Word) -> bool:
             return timed or dated or word.stem in _BARE
 
         return MappingProxyType(
             {
                 "agg": aggregated,
-                **dict.fromkeys(
-                    ("high", "top", "adjhigh", "adjlow", "busiest", "dirword", "sort"), lambda word: ordered
-                ),
+                **dict.fromkeys(("high", "top", "adjhigh", "adjlow", "busiest", "dirword", "sort"), ordered),
                 "distinct": lambda word: "count_distinct" in aggregates or bool(query.group_by),
                 "per": lambda word: bool(query.group_by) or word.stem in ("by", "every", "each", "within", "in each"),
                 "compare": lambda word: compared or bool(query.group_by),

@@ -66,7 +66,13 @@ def _link(sentence: Sentence, first: Placed, second: Placed) -> str:
     joins = [w.senses["join"] for w in between if "join" in w.senses]
     mentions = {id(sentence.mention_at(i)) for i in range(first.end, second.start) if sentence.mention_at(i)}
     if len(mentions) > 1 or not all(
-        w.stop or w.has("join") or w.has("op") or w.has("not") or w.used or sentence.mention_at(first.end + k)
+        "or" in joins
+        or w.stop
+        or w.has("join")
+        or w.has("op")
+        or w.has("not")
+        or w.used
+        or sentence.mention_at(first.end + k)
         for k, w in enumerate(between)
     ):
         return ""

@@ -43,7 +43,7 @@ production | m | production output | 产量 产出 发电量 | produktion erzeug
 energy | q | energy electricity power | 能源 电力 能量 | energie strom energía electricidad électricité
 score | m | score scores rating ratings grade grades stars | 评分 得分 分数 打分 星级 成绩 | bewertung note noten nota notas zensur puntuación calificación valoración punkte
 satisfaction | m | satisfaction satisfied nps happiness | 满意度 | csat ces zufriedenheit satisfacción
-age | m | age ages | 年龄 | alter edad âge
+age | m | age ages aged | 年龄 | alter edad âge
 salary | m | salary salaries wage wages pay compensation | 工资 薪资 薪水 薪酬 月薪 年薪 | gehalt lohn salario sueldo salaire stipendio
 population | m | population inhabitants | 人口 | bevölkerung einwohner población
 wait | m- | wait waits waiting | 等待 等候 等待时间 等候时间 候诊 | wartezeit espera attente

@@ -209,7 +209,7 @@ class Measures(Counting):
                 ]
                 if hits:
                     column = self._take(Mention(at, at + 1, self.words[at].text, tuple(hits)), hits)
-                    direct = not self.groupings.found and kind == "adjhigh"
+                    direct = kind == "adjhigh" and (not self.groupings.found or self._is_one_row(at + 1))
                     return Measure(
                         ("max" if ADJECTIVES[self.words[at].senses[kind]][1] == "desc" else "min")
                         if direct
@@ -338,6 +338,11 @@ class Measures(Counting):
         if not self.schema.is_row_noun(word) or word.used:
             return False
         return mention is None or not any(h.literal for h in mention.hits) or word.stem in self.schema.row_nouns
+
+    def _is_one_row(self, k: int) -> bool:
+        """``the longest trip``: one row is meant, and not all of somebody's trips together."""
+        word = self.sentence.word(k)
+        return word is not None and word.kind == "word" and word.text.casefold() == word.stem and self._is_row(k)
 
     def _count_of(self, mention: Mention, *, distinct: bool) -> Measure | None:
         numeric = self._numeric(mention)

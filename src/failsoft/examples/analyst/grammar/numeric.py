@@ -258,7 +258,7 @@ class NumericConditions:
         if not hits and (before := self._alternative_to(start)) is not None:
             hits = [Hit(before, 0.5, literal=False)]
         self.sentence.use(start, stop, "condition")
-        if unit is not None and unit.kind in ("time", "span") and start:
+        if start and (unit is not None or self.words[start - 1].stem.endswith("ing")):
             self._verb(self.words[start - 1])
         thing = self.sentence.word(stop)
         if not hits and thing is not None and not thing.stop and not thing.known and thing.stem not in UNITS:
@@ -300,7 +300,7 @@ class NumericConditions:
 
     def _verb(self, word: Word) -> None:
         """``stayed``, ``lasted``, ``kept`` before a length of time only say that it is one."""
-        says = word.stem.endswith("ed") or word.stem in ("kept", "took", "last", "stay", "spent")
+        says = word.stem.endswith(("ed", "ing")) or word.stem in ("kept", "took", "last", "stay", "spent")
         if says and word.kind == "word" and not (word.used or word.columns or word.values):
             word.used = "condition"
 
@@ -322,7 +322,7 @@ class NumericConditions:
         ]
         if len(hits) == 1:
             name = hits[0].column.name
-            self.sentence.note(f"The time is compared with {name}.", f"时长按 {name} 比较。")
+            self.sentence.note(f"The only column in such a unit is {name}.", f"具有该单位的列只有 {name}。")
         return hits if len(hits) == 1 else []
 
     def _in_unit(self, column: Column, value: float, units: Sequence[Word]) -> float:

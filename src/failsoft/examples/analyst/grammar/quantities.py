@@ -86,6 +86,8 @@ def unit_of(column: Column) -> Unit | None:
     if "per" in parts:
         parts = parts[: parts.index("per")]
     own = [UNIT_WORDS[part] for part in reversed(parts) if part in UNIT_WORDS and len(part) > 1]
+    if not own and len(parts) > 1 and parts[-1] in ("t", "g", "h"):  # cargo_t
+        return UNIT_WORDS[parts[-1]]
     if own or not parts:
         return own[0] if own else None
     return next((unit for end, unit in _COMPOUND if fold(parts[-1]).endswith(end) and len(parts[-1]) > len(end)), None)
