@@ -7,9 +7,14 @@ from typing import Any
 
 from tests.runs.worlds import app, plan, task
 
+from failsoft.base.events import Event, EventBus
+from failsoft.config import Settings
+from failsoft.kernel.watchdog import Stall
 from failsoft.runs.limits import RunLimits
 from failsoft.server.call_log import CallLog
 from failsoft.server.run_log import RunLog
+
+ONE_AT_A_TIME = Settings.model_validate({"downstreams": {"work": {"permits": 1}}})
 
 
 class Kept(CallLog):
@@ -84,3 +89,40 @@ async def test_lines_go_to_a_descriptor_as_json():
     with os.fdopen(reading) as told:
         kinds = [json.loads(line)["event"] for line in told]
     assert kinds == ["call", "run"]
+
+
+async def test_a_wait_for_a_permit_is_in_the_line_of_what_it_was_for():
+    log = Kept()
+    made = plan(*(task(name, seconds=1.0) for name in "ab"))
+    async with app(made, settings=ONE_AT_A_TIME) as world:
+        RunLog(world.bus, log, lambda: 0.0)
+        await world.ask("q", budget=8.0)
+        await asyncio.sleep(1)
+    waits = {line["task"]: (line["ms"], line.get("queue_ms")) for line in log.lines if line["event"] == "call"}
+    assert waits == {"a": (1000.0, None), "b": (1000.0, 1000.0)}
+
+
+async def test_a_refusal_says_what_was_left_too():
+    log = Kept()
+    async with app(plan(task("a", "hanging"))) as world:
+        RunLog(world.bus, log, lambda: 0.0)
+        await asyncio.gather(*(world.ask("q", budget=1.0) for _ in range(80)))
+        await asyncio.sleep(1)
+    refused = [line for line in log.lines if line["event"] == "call" and line.get("attempt", 0) == 0]
+    assert refused
+    assert all(0.0 <= line["remaining_ms"] <= 1000.0 for line in refused)
+
+
+async def test_a_blocked_loop_is_a_line_that_says_where():
+    log, bus = Kept(), EventBus()
+    RunLog(bus, log, lambda: 5.0)
+    stall = Stall(0.75, ("server.py:1 serve", "tool.py:7 crunch"), "task-1", downstream="reports")
+    bus.emit(Event("loop.stalled", 1.0, None, "run_1", "a", "blue", 0, 0, stall))
+    bus.emit(Event("loop.stalled", 2.0, None, None, None, None, 0, 0, Stall(0.2, (), None)))
+    assert log.lines == [
+        {
+            "event": "stall", "ts": 5.0, "ms": 750.0, "run": "run_1", "task": "a", "tenant": "blue",
+            "downstream": "reports", "where": "tool.py:7 crunch",
+        },
+        {"event": "stall", "ts": 5.0, "ms": 200.0},
+    ]  # fmt: skip

@@ -1,4 +1,5 @@
-"""One JSON line for each run and for each call of its tasks: whose, which downstream, what was left, which limit fired.
+"""One JSON line for each run, for each call of its tasks (whose, which downstream, what was left, which limit fired),
+and for each time the loop was blocked.
 
 Lines hold names, codes and figures; never what was asked, said or passed. They go the way of the gateway's lines: in
 batches, by a thread of their own, dropped and counted when nobody reads them.
@@ -18,12 +19,12 @@ from failsoft.base.events import Event, EventBus
 from failsoft.kernel.scope import current_scope
 from failsoft.server.call_log import CallLog
 
-__all__ = ["RunLine", "RunLog", "TaskCallLine"]
+__all__ = ["RunLine", "RunLog", "StallLine", "TaskCallLine"]
 
 _TERMINAL: Final = frozenset({"run.completed", "run.degraded", "run.failed", "run.cancelled", "run.expired"})
-_HEARD: Final = _TERMINAL | {"attempt.finished", "call.rejected", "run.received"}
+_HEARD: Final = _TERMINAL | {"attempt.finished", "call.rejected", "call.waited", "loop.stalled", "run.received"}
 _RUNNING: Final = 25_000
-"""Runs whose agents are remembered until they end."""
+"""Runs whose agents are remembered until they end, and calls whose wait is until their attempt does."""
 _NOTHING: Final = 0.001
 _CUT: Final = {"run": "deadline_exceeded", "task": "task_timeout"}
 _QUEUE: Final = frozenset({"queue_full", "queue_timeout", "evicted", "doomed"})
@@ -33,6 +34,7 @@ _OTHERS: Final = {"breaker_open": "breaker", "unaffordable": "run", "not_started
 class TaskCallLine(msgspec.Struct, omit_defaults=True, tag_field="event", tag="call"):
     """One attempt of a call, or its rejection (``attempt`` 0). Times in milliseconds, ``ts`` in seconds since 1970.
 
+    ``queue_ms`` is what it waited for its permit before, in no other time here; left out when it did not.
     ``limit`` names the limit that fired: ``attempt``, ``call``, ``task``, ``run``, ``queue``, ``first_item``, ``idle``,
     ``total``, ``breaker``.
     """
@@ -44,9 +46,22 @@ class TaskCallLine(msgspec.Struct, omit_defaults=True, tag_field="event", tag="c
     tenant: str | None = None
     attempt: int = 0
     ms: float = 0.0
+    queue_ms: float | None = None
     remaining_ms: float | None = None
     code: str | None = None
     limit: str | None = None
+
+
+class StallLine(msgspec.Struct, omit_defaults=True, tag_field="event", tag="stall"):
+    """For so long the event loop was blocked; by whom, and ``where``, as far as it was seen."""
+
+    ts: float
+    ms: float
+    run: str | None = None
+    task: str | None = None
+    tenant: str | None = None
+    downstream: str | None = None
+    where: str | None = None
 
 
 class RunLine(msgspec.Struct, omit_defaults=True, tag_field="event", tag="run"):
@@ -72,9 +87,13 @@ class RunLog:
         self._log = log
         self._wall = wall
         self._agents: OrderedDict[str, str] = OrderedDict()
+        self._waited: OrderedDict[tuple[str | None, ...], float] = OrderedDict()
         self._remove = bus.add(self._on_event, only=_HEARD.__contains__) if log.on else None
 
     def _on_event(self, event: Event) -> None:
+        if event.kind == "loop.stalled":
+            self._write_stall(event)
+            return
         run = event.run
         if run is None:
             return
@@ -87,7 +106,13 @@ class RunLog:
             self._write_call(event, run, ended.attempt, ended.seconds, ended.remaining, code)
         elif kind == "call.rejected":
             error = event.data
-            self._write_call(event, run, 0, 0.0, None, error.code if isinstance(error, FailsoftError) else None)
+            left = current_scope().deadline - event.at
+            self._write_call(event, run, 0, 0.0, left, error.code if isinstance(error, FailsoftError) else None)
+        elif kind == "call.waited":
+            key = (run, event.task, event.downstream)
+            self._waited[key] = self._waited.get(key, 0.0) + event.data
+            if len(self._waited) > _RUNNING:
+                self._waited.popitem(last=False)
         elif kind == "run.received":
             self._agents[run] = str(event.data.get("agent", ""))
             if len(self._agents) > _RUNNING:
@@ -107,9 +132,24 @@ class RunLog:
                 event.tenant,
                 attempt,
                 round(seconds * 1000, 3),
+                round(self._waited.pop((run, event.task, event.downstream), 0.0) * 1000, 3) or None,
                 None if left is None or left > 1e9 else round(left * 1000, 3),
                 code,
                 None if code is None else _limit(code),
+            )
+        )
+
+    def _write_stall(self, event: Event) -> None:
+        stall = event.data
+        self._log.write(
+            StallLine(
+                round(self._wall(), 3),
+                round(stall.seconds * 1000, 3),
+                event.run,
+                event.task,
+                event.tenant,
+                stall.downstream,
+                stall.stack[-1] if stall.stack else None,
             )
         )
 
