@@ -156,6 +156,29 @@ def test_what_was_done_at_the_same_time_took_its_time_once():
     assert found.cause == "db took 0.50 s"
 
 
+@pytest.mark.parametrize(
+    ("about", "nature", "advice"),
+    [
+        ({"status": "failed", "error": "plan_refused"}, "planning", "more budget"),
+        ({"status": "degraded", "reason": "not_understood"}, "question", "other words"),
+        ({"status": "degraded", "reason": "models_failing"}, "failing", "routes"),
+        ({"status": "degraded", "reason": "memory_lost"}, "failing", "store"),
+    ],
+)
+def test_what_no_downstream_did_is_blamed_on_none(about, nature, advice):
+    spans = (Span("attempt", "a", "db", 0.01, 0.05),)
+    tasks = (TaskFacts("a", "db", (), 0.01, 0.05),)
+    found = diagnose(RunFacts("r", elapsed=0.06, budget=3.0, tasks=tasks, spans=spans, **about))
+    assert (found.nature, found.downstream) == (nature, None)
+    assert advice in found.suggestion
+
+
+def test_the_pause_between_a_tasks_own_retries_is_backoff():
+    spans = (Span("attempt", "a", "db", 0.0, 0.5, "unavailable"), Span("attempt", "a", "db", 0.9, 1.0))
+    found = diagnose(RunFacts("r", "completed", 1.0, 3.0, tasks=(TaskFacts("a", "db", (), 0.0, 1.0),), spans=spans))
+    assert [(part.what, round(part.seconds, 6)) for part in found.parts] == [("downstream", 0.6), ("backoff", 0.4)]
+
+
 async def test_a_tenant_sees_of_others_calls_only_that_they_are_there():
     kernel = Kernel()
     guard = kernel.guard("db")

@@ -27,6 +27,7 @@ def facts_of(handle: RunHandle, spans: Sequence[Span]) -> RunFacts:
         tasks=tuple(_task(one) for one in handle.tasks()),
         spans=tuple(span._replace(start=max(0.0, span.start - began), end=span.end - began) for span in spans),
         error=result.error.code if result is not None and result.error is not None else None,
+        reason=next((one.reason for one in result.shortfalls if not one.task), None) if result is not None else None,
     )
 
 

@@ -22,7 +22,7 @@ from failsoft.telemetry.timeline import CUT, Span
 
 __all__ = ["Diagnosis", "Part", "RunFacts", "TaskFacts", "Window", "diagnose", "summarise"]
 
-Nature = Literal["slow", "blocked", "failing", "planning", "door", "own", "none"]
+Nature = Literal["slow", "blocked", "failing", "planning", "door", "question", "own", "none"]
 
 BLOCKED: Final = frozenset({"queue_full", "queue_timeout", "evicted", "doomed"})
 """Refusals that speak of a lack of permits."""
@@ -56,7 +56,9 @@ class TaskFacts:
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """What a diagnosis is made from; times in seconds since the run began, ``spans`` in those, too."""
+    """What a diagnosis is made from; times in seconds since the run began, ``spans`` in those, too. ``error`` is the
+    code of the run's own.
+    """
 
     run: str
     status: str
@@ -68,6 +70,8 @@ class RunFacts:
     tasks: tuple[TaskFacts, ...] = ()
     spans: tuple[Span, ...] = ()
     error: str | None = None
+    reason: str | None = None
+    """Why the answer as a whole, and no task of it, is less than what was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,9 +175,12 @@ def _parts(facts: RunFacts) -> list[Part]:
         assert task.started is not None
         until(task.started, "own")
         end = min(_end(task), facts.elapsed)
+        failed: str | None = None
         for span in sorted((one for one in spans[task.id] if one.what != "refused"), key=lambda one: one.start):
             if span.start > now:
-                until(min(span.start, end), "own", None, task.id)
+                # between a call that failed and the next the task pauses: its own retries are not the guard's
+                until(min(span.start, end), "own" if failed is None else "backoff", failed, task.id)
+            failed = span.downstream if span.what == "attempt" and span.code is not None else None
             what = "downstream" if span.what == "attempt" else span.what
             until(min(span.end, end), what, span.downstream, task.id)
         rest = "own" if spans[task.id] else "downstream"
@@ -283,6 +290,30 @@ _SUGGESTIONS: Final[Mapping[str, str]] = {
     "none": "nothing: it was served as asked",
 }
 
+_OF_THE_RUN: Final[Mapping[str, tuple[Nature, str, str]]] = {
+    "plan_refused": (
+        "planning",
+        "no planner made a plan that could be followed",
+        "read in the run's error what was wrong with it; if the plan did not fit, give the run more budget",
+    ),
+    "not_understood": (
+        "question",
+        "a part of the question was not understood",
+        "ask in other words, or name columns and values as the data does; the answer says what was left out",
+    ),
+    "memory_lost": (
+        "failing",
+        "what was said before in the session could not be read in time",
+        "look at the store (failsoft_store_* in /metrics), or give memory more of the budget",
+    ),
+    "models_failing": (
+        "failing",
+        "the models fail as a whole: the answer was prepared before",
+        "see which routes are out, and why (GET /v1/downstreams)",
+    ),
+}
+"""What no downstream is to blame for, by the code of the run's error or of what its answer lacks as a whole."""
+
 
 def diagnose(facts: RunFacts) -> Diagnosis:
     """The diagnosis of a run, ended or not."""
@@ -294,7 +325,10 @@ def diagnose(facts: RunFacts) -> Diagnosis:
         by_what[part.what] += part.seconds
     outside = by_what["downstream"] + by_what["queue"] + by_what["backoff"]
     nature: Nature
-    if by_what["door"] > max(outside, by_what["planning"], by_what["own"]):
+    whole = _OF_THE_RUN.get(facts.error or facts.reason or "") if not short else None
+    if whole is not None:
+        nature, cause, downstream = whole[0], whole[1], None
+    elif by_what["door"] > max(outside, by_what["planning"], by_what["own"]):
         nature, cause, downstream = "door", f"{by_what['door']:.2f} s had passed before it came to the door", None
     elif downstream is not None and (short or outside >= max(by_what["planning"], by_what["own"])):
         nature, cause = _nature(facts, downstream, short)
@@ -305,7 +339,7 @@ def diagnose(facts: RunFacts) -> Diagnosis:
     if facts.status == "completed" and not short and facts.elapsed <= 0.8 * facts.budget:
         suggestion = _SUGGESTIONS["none"]
     else:
-        suggestion = _SUGGESTIONS[nature].format(d=downstream)
+        suggestion = _SUGGESTIONS[nature].format(d=downstream) if whole is None else whole[2]
     eaten: list[Part] = []
     now = 0.0
     for part in parts:
