@@ -19,6 +19,7 @@ from failsoft.models.chat_request import ChatRequest
 from failsoft.models.gateway import Gateway
 from failsoft.models.routes import Alias, Route
 from failsoft.server.downstreams import downstreams_view
+from failsoft.stores.approvals import ApprovalPage, ApprovalRecord
 from failsoft.telemetry.diagnosis import RunFacts, TaskFacts, diagnose
 from failsoft.telemetry.timeline import Span
 from failsoft.testing.fakes import FakeResponse, FakeTransport, completion
@@ -207,3 +208,17 @@ async def test_a_tenant_sees_of_others_calls_only_that_they_are_there():
     assert seen("blue") == [(None, False), ("run_of_blue", True)]
     gate.set()
     await asyncio.gather(*calls)
+
+
+def test_an_approval_whose_time_is_over_waits_for_nobody_though_nobody_was_there_to_write_that_down():
+    def asked(name, expires, status="pending"):
+        return ApprovalRecord(name, "run_1", "pay", "pay", {}, "h", "tool", 0.0, expires, status=status)
+
+    page = ApprovalPage((asked("a", 100.0), asked("b", 99.0), asked("c", 50.0, "approved")), "b")
+    assert [(one.id, one.status) for one in page.as_of(99.0, None).approvals] == [
+        ("a", "pending"),
+        ("b", "expired"),
+        ("c", "approved"),
+    ]
+    waiting = page.as_of(99.0, "pending")
+    assert ([one.id for one in waiting.approvals], waiting.after) == (["a"], "b")

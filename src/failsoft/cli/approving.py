@@ -22,6 +22,7 @@ from failsoft.cli.main import OK
 from failsoft.cli.remote import asked
 from failsoft.cli.streams import visible
 from failsoft.config import Settings
+from failsoft.stores.approvals import ApprovalStatus
 
 __all__ = ["list_all", "resolve"]
 
@@ -48,8 +49,9 @@ def list_all(url: str | None, file: Path | None, config: Path | None, *, every: 
 
 async def _listed(settings: Settings, *, every: bool) -> list[dict[str, Any]]:
     store = opened(settings)
+    status: ApprovalStatus | None = None if every else "pending"
     try:
-        page = await store.list_approvals(status=None if every else "pending", limit=_MOST)
+        page = (await store.list_approvals(status=status, limit=_MOST)).as_of(time.time(), status)
     finally:
         await store.aclose()
     return [one.to_dict() for one in page.approvals]

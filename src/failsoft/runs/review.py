@@ -110,14 +110,14 @@ class Reviews:
     ) -> ApprovalPage:
         """See :class:`Approvals`."""
         work = self.store.list_approvals(tenant=tenant, status=status, run=run, limit=limit, after=after)
-        return await self._ask(work, "listing approvals")
+        return (await self._ask(work, "listing approvals")).as_of(self._wall(), status)
 
     async def get(self, approval: str, *, tenant: str | None = None) -> ApprovalRecord:
         """See :class:`Approvals`."""
         found = await self._ask(self.store.load_approval(approval, tenant=tenant), "reading an approval")
         if found is None:
             raise NotFound(f"there is no approval {approval[:80]!r}", param="approval_id")
-        return found
+        return found.as_of(self._wall())
 
     async def resolve(
         self,

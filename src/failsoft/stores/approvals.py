@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -54,6 +54,10 @@ class ApprovalRecord:
     by: str | None = None
     note: str = ""
 
+    def as_of(self, now: float) -> ApprovalRecord:
+        """As it stands at `now`: one whose time is over has expired, also where nobody was there to write that down."""
+        return self if self.status != "pending" or now < self.expires else replace(self, status="expired")
+
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data."""
         return {
@@ -81,6 +85,11 @@ class ApprovalPage:
 
     approvals: tuple[ApprovalRecord, ...]
     after: str | None = None
+
+    def as_of(self, now: float, status: ApprovalStatus | None) -> ApprovalPage:
+        """The page as it stands at `now`: of those asked for as `status`, those that still are."""
+        found = (one.as_of(now) for one in self.approvals)
+        return ApprovalPage(tuple(one for one in found if status in (None, one.status)), self.after)
 
 
 @dataclass(frozen=True, slots=True)
