@@ -2,16 +2,19 @@
 
 import asyncio
 import http.server
+import io
 import json
 import threading
 
 import aiohttp
 import pytest
+from rich.console import Console
 from tests.drills.test_proxy import fronted
 
 from failsoft.base.errors import DownstreamUnavailable, FailsoftError
 from failsoft.cli.main import execute
 from failsoft.cli.remote import asked
+from failsoft.cli.seeing import frame
 from failsoft.drills.proxy_control import control
 from failsoft.kernel.deadline import deadline_scope
 from failsoft.kernel.guard import Kernel
@@ -222,3 +225,19 @@ def test_an_approval_whose_time_is_over_waits_for_nobody_though_nobody_was_there
     ]
     waiting = page.as_of(99.0, "pending")
     assert ([one.id for one in waiting.approvals], waiting.after) == (["a"], "b")
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 200])
+def test_top_shows_on_a_narrow_terminal_who_waits_for_whom(width):
+    one = {
+        "name": "warehouse-of-the-north", "breaker": "half_open", "in_use": 128, "limit": 128, "waiting": 77,
+        "oldest_wait": 12.5, "orphans": 3, "threads": 4, "typical": 0.21, "timed_out": 11111,
+        "rejected": {"doomed": 22222}, "holders": [], "waiters": [],
+    }  # fmt: skip
+    text = io.StringIO()
+    Console(file=text, width=width).print(frame({"downstreams": [one]}, width))
+    header, cells, *_ = text.getvalue().splitlines()
+    assert header.split()[:7] == ["downstream", "breaker", "in", "use", "limit", "queue", "oldest"]
+    assert all(word in cells.split() for word in ("half_open", "128", "77", "12.50"))
+    assert ("22222" in cells) == (width >= 100)
+    assert ("warehouse-of-the-north" in cells) == (width >= 80)

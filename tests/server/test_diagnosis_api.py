@@ -99,7 +99,7 @@ def test_a_frame_takes_no_orders_from_names():
         "threads": 0, "typical": 0.5, "timed_out": 3, "rejected": {"queue_full": 2}, "waiters": [],
         "holders": [{"run": "\x1b]0;own\x07", "task": None, "age_s": 12.5, "orphan": True, "where": None}],
     }  # fmt: skip
-    console.print(frame({"downstreams": [one]}))
+    console.print(frame({"downstreams": [one]}, 120))
     text = console.export_text(styles=False)
     assert "\x1b" not in text
     assert "ORPHAN" in text

@@ -34,47 +34,33 @@ def top(*, url: str | None, every: float, once: bool, as_json: bool) -> int:
         return 0
     console = Console()
     if once or not sys.stdout.isatty():
-        console.print(frame(asked("/v1/downstreams", field="downstreams", url=url)))
+        console.print(frame(asked("/v1/downstreams", field="downstreams", url=url), console.width))
         return 0
     with Live(
-        frame(asked("/v1/downstreams", field="downstreams", url=url)), console=console, screen=True, auto_refresh=False
+        frame(asked("/v1/downstreams", field="downstreams", url=url), console.width),
+        console=console,
+        screen=True,
+        auto_refresh=False,
     ) as live:
         while True:
             time.sleep(every)
             try:
-                shown: Any = frame(asked("/v1/downstreams", field="downstreams", url=url))
+                shown: Any = frame(asked("/v1/downstreams", field="downstreams", url=url), console.width)
             except DownstreamUnavailable as error:
                 shown = Text(error.message, style="red")
             live.update(shown, refresh=True)
 
 
-def frame(view: Mapping[str, Any]) -> Group:
-    """One picture of all downstreams: the table, then who holds and who waits."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("downstream", "breaker"):
-        table.add_column(name)
-    for name in ("in use", "limit", "queue", "oldest", "orphans", "threads", "typical", "timed out", "rejected"):
-        table.add_column(name, justify="right")
+def frame(view: Mapping[str, Any], width: int) -> Group:
+    """One picture of all downstreams: the table, then who holds and who waits; lines of `width` at most."""
     holders: list[tuple[float, str]] = []
     waiters: list[tuple[float, str]] = []
+    rows: list[list[Text]] = []
     for one in view["downstreams"]:
-        breaker = one["breaker"]
-        busy = one["in_use"] >= one["limit"]
-        table.add_row(
-            visible(one["name"]),
-            Text(breaker, style=_COLOURS.get(breaker, "")),
-            Text(str(one["in_use"]), style="red" if busy else ""),
-            str(one["limit"]),
-            Text(str(one["waiting"]), style="yellow" if one["waiting"] else ""),
-            _seconds(one["oldest_wait"]) if one["waiting"] else "-",
-            Text(str(one["orphans"]), style="red" if one["orphans"] else ""),
-            str(one["threads"]),
-            _seconds(one["typical"]) if one["typical"] else "-",
-            str(one["timed_out"]),
-            str(sum(one["rejected"].values())),
-        )
+        rows.append(_row(one))
         holders += [(held["age_s"], _holder(one["name"], held)) for held in one["holders"]]
         waiters += [(waits["age_s"], _waiter(one["name"], waits)) for waits in one["waiters"]]
+    table = _table(rows, width)
     lines: list[Any] = [table]
     for title, entries in (("holds a permit", holders), ("waits", waiters)):
         if entries:
@@ -83,6 +69,49 @@ def frame(view: Mapping[str, Any]) -> Group:
             lines += [Text(f"\n{title}, oldest first{more}", style="bold")]
             lines += [Text(text, no_wrap=True, overflow="ellipsis") for _, text in entries[:_SHOWN]]
     return Group(*lines)
+
+
+_COLUMNS: Final = (
+    "downstream", "breaker", "in use", "limit", "queue", "oldest", "orphans", "threads", "typical", "timed out",
+    "rejected",
+)  # fmt: skip
+_DROPPED: Final = ("threads", "typical", "rejected", "timed out", "orphans")
+"""What a narrow terminal is spared, the first first: who waits for whom is told by the others."""
+
+
+def _row(one: Mapping[str, Any]) -> list[Text]:
+    """A downstream's cells, one for each of the columns."""
+    breaker, waiting = one["breaker"], one["waiting"]
+    return [
+        Text(visible(one["name"])),
+        Text(breaker, style=_COLOURS.get(breaker, "")),
+        Text(str(one["in_use"]), style="red" if one["in_use"] >= one["limit"] else ""),
+        Text(str(one["limit"])),
+        Text(str(waiting), style="yellow" if waiting else ""),
+        Text(_seconds(one["oldest_wait"]) if waiting else "-"),
+        Text(str(one["orphans"]), style="red" if one["orphans"] else ""),
+        Text(str(one["threads"])),
+        Text(_seconds(one["typical"]) if one["typical"] else "-"),
+        Text(str(one["timed_out"])),
+        Text(str(sum(one["rejected"].values()))),
+    ]
+
+
+def _table(rows: Sequence[Sequence[Text]], width: int) -> Table:
+    """The columns that find room; a name too long for what is left is cut."""
+    wide = {name: max([len(name), *(row[place].cell_len for row in rows)]) + 2 for place, name in enumerate(_COLUMNS)}
+    shown = list(_COLUMNS)
+    for name in _DROPPED:
+        if sum(wide[one] for one in shown) > width + 2:
+            shown.remove(name)
+    room = max(8, width + 2 - sum(wide[one] for one in shown[1:]) - 2)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for place, name in enumerate(shown):
+        table.add_column(name, justify="left" if place < 2 else "right", no_wrap=True)
+    for row in rows:
+        row[0].truncate(room, overflow="ellipsis")
+        table.add_row(*(row[_COLUMNS.index(name)] for name in shown))
+    return table
 
 
 def _holder(downstream: str, held: Mapping[str, Any]) -> str:
