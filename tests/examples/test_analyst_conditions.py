@@ -182,6 +182,32 @@ def test_verbs_and_comparatives_mean_the_columns_that_they_name(ask, question, t
     check(ask, "members", question, truth)
 
 
+ORDERS_DE = """
+    Auftragsnr;Bestelldatum;Lieferdatum;Land;Produkt;Menge;storniert;Betrag
+    A1;01.02.2024;04.03.2024;Schweiz;Bolzen;3;nein;100
+    A2;05.03.2024;20.03.2024;Polen;Mutter;5;ja;200
+    A3;09.03.2024;01.04.2024;Schweiz;Mutter;7;nein;400
+    A4;20.03.2024;;;Bolzen;9;nein;800
+"""
+TABLES["auftrag"] = ORDERS_DE
+
+
+@pytest.mark.parametrize(
+    ("question", "truth"),
+    [
+        ("Betrag der im März gelieferten Aufträge", "sum(Betrag) where month(Lieferdatum) = 3"),
+        ("Betrag der im März bestellten Aufträge", "sum(Betrag) where month(Bestelldatum) = 3"),
+        ("wie viele Aufträge wurden noch nicht geliefert", "count(*) where Lieferdatum is null"),
+        ("Betrag ohne Land", "sum(Betrag) where Land is null"),
+        ("how many rows were not storniert", "count(*) where storniert = 'nein'"),
+        ("total Betrag of Land other than Polen", "sum(Betrag) where Land is distinct from 'Polen'"),
+        ("wie viele Mutter wurden bestellt", "sum(Menge) where Produkt = 'Mutter'"),
+    ],
+)
+def test_german_participles_name_dates_and_yes_or_no(ask, question, truth):
+    check(ask, "auftrag", question, truth)
+
+
 def test_another_unit_than_the_columns_and_a_mean_per_head_of_no_heads_are_told(ask):
     assert ask("members", MEMBERS).read("used_kwh in MWh").unread == ("in MWh",)
     assert ask("members", MEMBERS).read("人均used_kwh").unread == ()

@@ -141,7 +141,8 @@ class Accounting:
         lone = len(word.text) == 1 and not word.senses
         following = self.sentence.word(i + 1)
         lone = lone and (following is None or following.kind != "cjk" or following.known or following.stop)
-        return lone and (before.used == "value" or before.has("per") is not None or before.has("agg") is not None)
+        opened = any(before.has(kind) for kind in ("per", "agg", "count"))
+        return lone and (before.used == "value" or opened)
 
     def _in_that_unit(self, word: Word) -> bool:
         """Whether the measure may be in a unit that is said without a number: *in kWh*, but not *in MWh* then."""

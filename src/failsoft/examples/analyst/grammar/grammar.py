@@ -152,6 +152,7 @@ class _Reading:
         self._group_by_time(time)
         measures = Measures(self.sentence, self.groupings, self.conditions)
         measure = self._measure(measures, time, share=share, pair=pair is not None)
+        Absences(self.sentence, self.conditions, time.period.column if time.period is not None else None).read()
         self._compared_values(pair is not None)
         self.groupings.take_left(
             compared=self.timeline.kind() is not None, share=self.sentence.any("share") is not None
@@ -162,7 +163,6 @@ class _Reading:
         self._say_what_is_counted(measure)
         unusual = self._unusual(time)
         self._truths()
-        Absences(self.sentence, self.conditions, time.period.column if time.period is not None else None).read()
         column = self.schema.by_name[measure.column].column if measure.column else None
         self.conditions.settle(column)
         self._leftovers()

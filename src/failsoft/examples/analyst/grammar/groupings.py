@@ -498,6 +498,9 @@ class Groupings:
             group = self._mention_group(mention, numbers=False)
             if group is None:
                 continue
+            if self._names_values(mention, group.column):
+                self.sentence.take(mention, "qualifier")
+                continue
             if self.schema.truth(self.schema.by_name[group.column].column, True) is not None and not (
                 share and not self.found
             ):
@@ -512,6 +515,15 @@ class Groupings:
                 self.sentence.note(f"Grouped by {group.column}.", f"按 {group.column} 分组。")
         if self.ranked:
             self.take_left_grain()
+
+    def _names_values(self, mention: Mention, column: str) -> bool:
+        """``venues other than Dome``: the name only says of what the values are that follow."""
+        for word in self.words[mention.end : mention.end + 3]:
+            if word.used == "value":
+                return any(hit.column == column for hit in word.values)
+            if not (word.stop or word.has("not") or word.has("op")) or word.has("per") or word.stem == ",":
+                return False
+        return False
 
     def take_left_grain(self) -> None:
         """A grain that nothing else has used, where something must be grouped: *the best month*, *strange days*."""

@@ -350,9 +350,12 @@ class Measures(Counting):
         if things and (not numeric or things[0].score >= numeric[0].score):
             best = choose_and_tell(self.sentence, mention, things)
             column = self.conditions.pick(best, mention.text)
-            truth = self.schema.truth(column, True)
+            nots = [w for w in self.words[max(mention.start - 2, 0) : mention.start] if w.has("not") and not w.used]
+            truth = self.schema.truth(column, not nots)
             self.sentence.take(mention, "measure")
             if truth is not None and not distinct:
+                for word in nots:
+                    word.used = "condition"
                 self.conditions.add(truth_filter(column, truth), mention.start, mention.end)
                 return Measure("count")
             if self.groupings.is_unique(mention) and not distinct:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from types import MappingProxyType
 
@@ -17,6 +18,8 @@ _IRREGULAR = MappingProxyType(
     {"paid": "pay", "born": "birth", "sold": "sale", "sent": "send", "bought": "buy", "left": "leav", "began": "begin",
      "begun": "begin", "started": "start", "ended": "end", "built": "build"}
 )  # fmt: skip
+_PARTICIPLE = re.compile(r"ge(\w{4,}?)(?:te[nrsm]?|t)")
+"""*geliefert*, *gelieferten*."""
 _ZH_ENDINGS = ("日期", "时间", "时刻", "日", "时")
 _SHARED = 4
 """Letters that a verb and a column's name share at least, when they are not the same."""
@@ -93,7 +96,8 @@ def _roots(column: Column) -> Sequence[str]:
 
 def _root(word: str) -> str:
     word = _IRREGULAR.get(word, word)
-    bare = word.removeprefix("ge") if word.startswith("ge") and word.endswith("t") and len(word) > 6 else word
+    german = _PARTICIPLE.fullmatch(word)
+    bare = german[1] if german is not None else word
     for ending in _ENDINGS:
         if bare.endswith(ending) and len(bare) - len(ending) >= 3:
             bare = bare[: -len(ending)]

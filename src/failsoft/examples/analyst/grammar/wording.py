@@ -157,6 +157,8 @@ def _filter(item: Filter, zh: bool) -> str:
     values = item.value if isinstance(item.value, list) else [item.value]
     said = ", ".join(str(v) if item.grain != "weekday" else _WEEKDAYS[int(str(v)) - 1][zh] for v in values)
     name = f"{_GRAINS[item.grain][zh]}" if item.grain else item.column
+    if item.grain:
+        name = f"{item.column}的{name}" if zh else f"the {name} of {item.column}"
     return f"{name} {_OPERATORS.get(item.op, (item.op, item.op))[zh]} {said}"
 
 
