@@ -33,6 +33,15 @@ async def test_an_answer_says_who_served_it_and_where_the_time_went():
         assert served.main.requests[0].headers["x-request-id"] == "mine-1"
 
 
+async def test_the_callers_trace_goes_on_to_the_upstream_and_to_no_other_call():
+    trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    async with serving_models() as served:
+        await served.chat(headers={"traceparent": trace})
+        await served.chat(headers={"traceparent": "00-nonsense"})
+        await served.chat()
+        assert [one.headers.get("traceparent") for one in served.main.requests] == [trace, None, None]
+
+
 async def test_overhead_is_ours_and_not_the_upstreams():
     async with serving_models() as served:
         served.main.hold = 0.5

@@ -15,6 +15,7 @@ from failsoft.app import App
 from failsoft.base.errors import ConfigError
 from failsoft.base.tracing import TraceContext, current_trace, parse_traceparent, span_id, trace_id, traceparent
 from failsoft.config import Settings
+from failsoft.kernel.scope import current
 from failsoft.runs.agents import Agent
 from failsoft.runs.plan import Plan, TaskSpec
 from failsoft.runs.planner import RulesPlanner
@@ -92,6 +93,37 @@ async def traced(share, *tools, context=None):
         current_trace.reset(token)
     assert app.bus.errors == 0
     return result, spans, traces
+
+
+async def sent_out(share):
+    """What a tool of a run would send out, and the spans that were exported of it."""
+    spans, headers = [], []
+
+    @tool(downstream="told")
+    async def told() -> int:
+        """Notes what it would send."""
+        headers.append(traceparent(current.get().run, current.get().task))
+        return 1
+
+    plan = Plan(tasks=(TaskSpec(id="told", tool="told"),))
+    agent = Agent("a", "Asks.", tools=[told], planners=[RulesPlanner(lambda _: plan)])
+    async with App(Settings(), agents=[agent], store="off") as app:
+        traces = Traces(spans.append, share=share, wall=app.sources.wall)
+        app.bus.add(traces.hear)
+        app.traced = traces.share
+        for _ in range(12):
+            await app.ask("it", budget=3.0)
+    return [parse_traceparent(one) for one in headers], spans
+
+
+async def test_what_is_sent_out_says_what_is_exported():
+    for share in (0.0, 0.5, 1.0):
+        sent, spans = await sent_out(share)
+        exported = {span.context.trace_id for span in spans}
+        assert [one.sampled for one in sent] == [one.trace in exported for one in sent]
+        tasks = {span.context.span_id for span in spans if span.name == "task told"}
+        assert {one.parent for one in sent if one.sampled} == tasks
+    assert len(exported) == 12
 
 
 async def test_a_sampled_run_is_told_whole():

@@ -36,6 +36,7 @@ from failsoft.base.errors import (
 )
 from failsoft.base.events import Event, EventBus
 from failsoft.base.messages import Message
+from failsoft.base.tracing import current_trace, own_trace
 from failsoft.base.transport import Transport
 from failsoft.config import Settings
 from failsoft.kernel.classify import as_error
@@ -172,6 +173,8 @@ class App:
         """The model gateway, when models are configured."""
         self.chooser = self._made_chooser()
         """Who chooses the agent when rules cannot, if anybody does."""
+        self.traced: float | None = None
+        """The share of runs whose trace is sampled, as who exports them says; None while nobody does."""
         self.golden = golden if golden is not None else golden_of(self.settings)
         """Prepared answers, served first while models fail as a whole."""
         self.models_failing: Callable[[], bool] = self._models_failing
@@ -467,6 +470,8 @@ class App:
         self._active[run.id] = run
         context = contextvars.copy_context()
         context.run(current.set, ROOT)  # the run's deadline is its own; the caller's was taken into the budget
+        if self.traced is not None and current_trace.get() is None:
+            context.run(current_trace.set, own_trace(run.id, self.traced))  # what is sent out says what is exported
         if self.forecasts is not None:
             self.forecasts.begun(run)
         run.task = parts.crew.start(run.drive(), name=run.id, run=run.id, context=context)

@@ -11,13 +11,13 @@ from contextvars import ContextVar
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
-__all__ = ["TraceContext", "current_trace", "parse_traceparent", "span_id", "trace_id", "traceparent"]
+__all__ = ["TraceContext", "current_trace", "own_trace", "parse_traceparent", "span_id", "trace_id", "traceparent"]
 
 _FORMAT: Final = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.ASCII)
 
 
 class TraceContext(NamedTuple):
-    """What a caller said of its trace: the trace, its own span, and whether it samples."""
+    """What a caller said of its trace: the trace, its own span (0: it has none), and whether it samples."""
 
     trace: int
     parent: int
@@ -25,7 +25,7 @@ class TraceContext(NamedTuple):
 
 
 current_trace: ContextVar[TraceContext | None] = ContextVar("failsoft_trace", default=None)
-"""The caller's trace, if it named one."""
+"""The caller's trace, if it named one; else that of the run, once it was decided whether it is sampled."""
 
 
 def parse_traceparent(text: str | None) -> TraceContext | None:
@@ -44,6 +44,12 @@ def trace_id(run: str) -> int:
     return int.from_bytes(blake2b(run.encode(), digest_size=16).digest()) or 1
 
 
+def own_trace(run: str, share: float) -> TraceContext:
+    """The trace of a run whose caller named none, sampled or not: by its id, `share` (0 to 1) of all are."""
+    trace = trace_id(run)
+    return TraceContext(trace, 0, (trace & (1 << 56) - 1) < share * (1 << 56))
+
+
 def span_id(run: str, *what: str) -> int:
     """The span of a run, or of a part of it."""
     return int.from_bytes(blake2b("\0".join((run, *what)).encode(), digest_size=8).digest()) or 1
@@ -53,7 +59,7 @@ def traceparent(run: str | None, task: str | None) -> str | None:
     """The header for a request that is sent on behalf of a run's task; the caller's context passed on without a run."""
     context = current_trace.get()
     if run is None:
-        if context is None:
+        if context is None or not context.parent:
             return None
         return f"00-{context.trace:032x}-{context.parent:016x}-{int(context.sampled):02x}"
     trace = trace_id(run) if context is None else context.trace

@@ -21,6 +21,7 @@ from failsoft.base.errors import (
     NotFound,
     TimeoutExceeded,
 )
+from failsoft.base.tracing import current_trace, parse_traceparent
 from failsoft.kernel.scope import Scope as CallScope
 from failsoft.kernel.scope import current
 from failsoft.models.calls import CallRecord
@@ -98,6 +99,8 @@ class Call:
         try:
             try:
                 headers = self._enter()
+                trace = headers.get(b"traceparent")
+                current_trace.set(None if trace is None else parse_traceparent(trace.decode("latin-1")))
                 limit = api.settings.max_body
                 body = body_at_hand(headers, limit, link)
                 if body is None:

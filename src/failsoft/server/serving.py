@@ -69,6 +69,7 @@ class HttpServer(Listening):
         self._traces = await asyncio.to_thread(Traces.from_environment, os.environ, wall=self._app.sources.wall)
         if self._traces is not None:
             self._app.bus.add(self._traces.hear)
+            self._app.traced = self._traces.share
         try:
             await super().serve_until_stopped()
         finally:

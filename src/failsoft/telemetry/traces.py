@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from failsoft.base.errors import ConfigError
 from failsoft.base.events import Event
-from failsoft.base.tracing import TraceContext, current_trace, span_id, trace_id
+from failsoft.base.tracing import current_trace, own_trace, span_id
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
@@ -63,7 +63,7 @@ class Traces:
 
         self._on_span = on_span
         self._on_close = on_close
-        self._share = share
+        self.share = share
         self._wall = wall
         named = Resource({"service.name": "failsoft", **(attributes or {})})
         self._resource = named.merge(OTELResourceDetector().detect())  # OTEL_RESOURCE_ATTRIBUTES, OTEL_SERVICE_NAME
@@ -90,10 +90,8 @@ class Traces:
                 self._make(run, kept, event)
 
     def _begin(self, run: str, event: Event) -> None:
-        context: TraceContext | None = current_trace.get()
-        trace = trace_id(run) if context is None else context.trace
-        chosen = (trace & (1 << 56) - 1) < self._share * (1 << 56) if context is None else context.sampled
-        self._runs[run] = _Kept(trace, None if context is None else context.parent, chosen, event)
+        context = current_trace.get() or own_trace(run, self.share)
+        self._runs[run] = _Kept(context.trace, context.parent or None, context.sampled, event)
         if len(self._runs) > _RUNS:
             self._runs.popitem(last=False)
             self.dropped += 1
