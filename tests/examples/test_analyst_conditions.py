@@ -208,6 +208,31 @@ def test_german_participles_name_dates_and_yes_or_no(ask, question, truth):
     check(ask, "auftrag", question, truth)
 
 
+LENDING_ZH = """
+    借阅号,书类,读者,借出日期,归还日期,逾期天数,罚款,已付
+    J1,小说,学生,2024-01-02,2024-01-20,0,0,是
+    J2,历史,教师,2024-02-02,,15,7.5,否
+    J3,历史,学生,2024-02-09,2024-03-02,3,1.5,否
+    J4,科技,市民,2024-03-01,2024-03-31,20,10,是
+"""
+TABLES["lending"] = LENDING_ZH
+
+
+@pytest.mark.parametrize(
+    ("table", "question", "truth"),
+    [
+        ("lending", "学生或历史类的平均罚款", "avg(罚款) where 读者 = '学生' or 书类 = '历史'"),
+        ("lending", "历史的罚款总额", "sum(罚款) where 书类 = '历史'"),
+        ("lending", "逾期超过两周的有多少", "count(*) where 逾期天数 > 14"),
+        ("lending", "三月归还的历史有多少", "count(*) where month(归还日期) = 3 and 书类 = '历史'"),
+        ("auftrag", "wie viele Aufträge mit Betrag über dreihundert", "count(*) where Betrag > 300"),
+        ("auftrag", "how many not storniert Mutter", "sum(Menge) where storniert = 'nein' and Produkt = 'Mutter'"),
+    ],
+)
+def test_values_called_like_other_words_and_what_a_negation_is_of(ask, table, question, truth):
+    check(ask, table, question, truth)
+
+
 def test_another_unit_than_the_columns_and_a_mean_per_head_of_no_heads_are_told(ask):
     assert ask("members", MEMBERS).read("used_kwh in MWh").unread == ("in MWh",)
     assert ask("members", MEMBERS).read("人均used_kwh").unread == ()

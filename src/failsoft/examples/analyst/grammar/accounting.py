@@ -134,6 +134,8 @@ class Accounting:
             return False
         if (word.has("grain") or word.stem in UNITS) and before.used and before.number is not None:
             return True
+        if before.used == "measure" and word.concepts & {"amount", "total", "value"} and not word.senses:
+            return True  # 罚款总额
         if word.kind != "cjk" or word.stem in TELLING:
             return False
         if before.used == "value" and word.concepts & {"departure", "arrival"}:

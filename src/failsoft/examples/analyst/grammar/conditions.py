@@ -87,6 +87,8 @@ class Conditions(NumericConditions):
             return exact and (len(said) == 2 or bool(slotted))
         if word.stop and not word.senses and any(not hit.partial for hit in hits) and self._attributive(i):
             return True
+        if word.kind == "cjk" and exact and len(said) > 1 and self._may_be_named_so(word):
+            return True
         if word.senses or word.stop:
             return exact and i > 0 and said[:1].isupper() and not (word.has("high") or word.has("agg"))
         mention = self.sentence.mention_at(i)
@@ -97,6 +99,10 @@ class Conditions(NumericConditions):
             grouped = before is not None and (before.has("per") or before.has("which") or before.has("count"))
             return exact and not grouped
         return True
+
+    def _may_be_named_so(self, word: Word) -> bool:
+        """Whether a Chinese word that may say something else is rather the value of that name: 历史 of books."""
+        return not word.stop and word.senses.keys() <= {"trend", "describe", "chart", "unusual", "distinct"}
 
     def _attributive(self, i: int) -> bool:
         """Whether a word stands before a noun of the table: the *new* of new customers."""
@@ -210,7 +216,10 @@ class Conditions(NumericConditions):
                 word.used = word.used or "condition"
                 return True
             listed = word.used == "value" or word.has("join") or word.stem == ","
-            verb = j > 0 and bool(self.words[j - 1].has("not")) and self._only_verb(j)
+            after_not = j > 0 and self.words[j - 1].has("not") is not None
+            if after_not and self._denies_itself(j):
+                return False  # not vaccinated dogs
+            verb = after_not and self._only_verb(j)
             if not (
                 listed
                 or verb
@@ -222,11 +231,14 @@ class Conditions(NumericConditions):
 
     def _only_verb(self, j: int) -> bool:
         """Whether a word behind *not* denies nothing by itself: not *borrowed* by Ann, but not *resolved* in Oslo."""
-        word, mention = self.words[j], self.sentence.mention_at(j)
-        if word.kind != "word" or word.values:
-            return False
+        word = self.words[j]
+        return word.kind == "word" and not word.values and not self._denies_itself(j)
+
+    def _denies_itself(self, j: int) -> bool:
+        """Whether a word names a column of yes and no, or one that may lack a value: *not* is then of that."""
+        mention = self.sentence.mention_at(j)
         hits = mention.hits if mention is not None else ()
-        return not any(hit.column.nulls or self.schema.truth(hit.column, True) is not None for hit in hits)
+        return any(hit.column.nulls or self.schema.truth(hit.column, True) is not None for hit in hits)
 
     def _given(self, i: int) -> None:
         """``region = Narnia``: a text given for a column, even one that the profile did not list."""

@@ -77,3 +77,24 @@ class Counting:
 
     def _is_product(self, mention: Mention) -> bool:
         return any(self.schema.by_name[hit.column.name].concept == "product" for hit in mention.hits)
+
+    def _pieces_after(self, j: int) -> Measure | None:
+        """``how many cancelled rolls``: of the value that follows, where a column counts it."""
+        word = self.sentence.word(j)
+        if word is None or word.used != "value":
+            return None
+        return self._pieces(thing=self._is_thing(j), said=word.text)
+
+    def _people(self, j: int) -> Measure:
+        self.words[j].used = "measure"
+        self.sentence.note("Each row is counted as one.", "每一行计为一个。")
+        return Measure("count")
+
+    def _sales(self, mention: Mention) -> bool:
+        """``number of sales``: rows, unless a column of sales counts them."""
+        word = self.words[mention.start]
+        if word.stem != "sale" or any(h.literal for h in mention.hits) or mention.end - mention.start > 1:
+            return False
+        self.sentence.take(mention, "measure")
+        self.sentence.note("Each row is counted as one sale.", "每一行计为一笔销售。")
+        return True

@@ -312,8 +312,10 @@ class Measures(Counting):
                 word.used = word.used or "measure"
                 self._late(range(max(k - 2, 0), k))
                 return Measure("count")
-            if word.used == "value" and (pieces := self._pieces(thing=False, said=word.text)) is not None:
-                return pieces
+            if word.used == "value":
+                pieces = self._pieces(thing=False, said=word.text)
+                if pieces is not None or word.kind == "cjk":
+                    return pieces or Measure("count")
             if mention is not None:
                 if mention.used or (
                     self._numeric(mention)
@@ -357,7 +359,7 @@ class Measures(Counting):
                 for word in nots:
                     word.used = "condition"
                 self.conditions.add(truth_filter(column, truth), mention.start, mention.end)
-                return Measure("count")
+                return self._pieces_after(mention.end) or Measure("count")
             if self.groupings.is_unique(mention) and not distinct:
                 return Measure("count")
             return Measure("count_distinct", column.name)
@@ -423,20 +425,6 @@ class Measures(Counting):
     def _is_stem(self, i: int, stem: str) -> bool:
         word = self.sentence.word(i)
         return word is not None and word.stem == stem
-
-    def _people(self, j: int) -> Measure:
-        self.words[j].used = "measure"
-        self.sentence.note("Each row is counted as one.", "每一行计为一个。")
-        return Measure("count")
-
-    def _sales(self, mention: Mention) -> bool:
-        """``number of sales``: rows, unless a column of sales counts them."""
-        word = self.words[mention.start]
-        if word.stem != "sale" or any(h.literal for h in mention.hits) or mention.end - mention.start > 1:
-            return False
-        self.sentence.take(mention, "measure")
-        self.sentence.note("Each row is counted as one sale.", "每一行计为一笔销售。")
-        return True
 
     def _rows(self) -> Measure | None:
         """``flights per carrier``, ``orders by month``: the rows themselves."""

@@ -114,8 +114,8 @@ class Sentence:
             self.unread.append(said)
 
     def any(self, kind: str) -> int | None:
-        """The first word with the sense `kind`."""
-        return next((i for i, w in enumerate(self.words) if kind in w.senses), None)
+        """The first word with the sense `kind`; a value that is called so (*History*) says nothing else."""
+        return next((i for i, w in enumerate(self.words) if kind in w.senses and w.used != "value"), None)
 
 
 def read_words(text: str, schema: SchemaIndex) -> tuple[list[Word], list[tuple[str, str]]]:

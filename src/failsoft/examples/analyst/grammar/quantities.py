@@ -33,12 +33,12 @@ _HALF = frozenset({"half", "halbe", "halben", "halbes"})
 
 _UNITS = """
 time  | 0.001 | ms millisecond millisecondes millisekunde millisekunden 毫秒
-time  | 1 | s sec second sekunde sekunden 秒 秒钟
-time  | 60 | min minute minuten 分钟
-time  | 3600 | h hr hour stunde stunden std 小时 钟头
-time  | 86400 | day tag tage tagen 天 日
-time  | 604800 | week woche wochen 周 星期 个星期
-span  | 1 | month monat monate monaten 月 个月
+time  | 1 | s sec second sekunde sekunden 秒 秒钟 秒数
+time  | 60 | min minute minuten 分钟 分钟数
+time  | 3600 | h hr hour stunde stunden std 小时 钟头 小时数
+time  | 86400 | day tag tage tagen 天 日 天数
+time  | 604800 | week woche wochen 周 星期 个星期 周数
+span  | 1 | month monat monate monaten 月 个月 月数
 span  | 3 | quarter quartal quartale 季度 个季度
 span  | 12 | year jahr jahre jahren yr 年
 mass  | 0.001 | g gram gramm 克
@@ -85,7 +85,7 @@ def unit_of(column: Column) -> Unit | None:
     parts = name_parts(column.name)
     if "per" in parts:
         parts = parts[: parts.index("per")]
-    own = [UNIT_WORDS[part] for part in reversed(parts) if part in UNIT_WORDS and len(part) > 1]
+    own = [UNIT_WORDS[part] for part in reversed(parts) if part in UNIT_WORDS and (len(part) > 1 or not part.isascii())]
     if not own and len(parts) > 1 and parts[-1] in ("t", "g", "h"):  # cargo_t
         return UNIT_WORDS[parts[-1]]
     if own or not parts:
@@ -95,7 +95,20 @@ def unit_of(column: Column) -> Unit | None:
 
 _COMPOUND = tuple(
     (word, UNIT_WORDS[word])
-    for word in ("tage", "wochen", "stunden", "minuten", "sekunden", "天", "小时", "分钟", "monate")
+    for word in (
+        "tage",
+        "wochen",
+        "stunden",
+        "minuten",
+        "sekunden",
+        "天",
+        "天数",
+        "小时",
+        "小时数",
+        "分钟",
+        "分钟数",
+        "monate",
+    )
 )
 """Last parts of compounds that say the unit: *Liegetage*, *住院天*."""
 
@@ -126,7 +139,9 @@ def number_in_words(words: Sequence[Word], i: int) -> tuple[float, int] | None:
     j, total, current, seen = i, 0.0, 0.0, False
     while j < len(words) and not words[j].used:
         word = fold(words[j].text)
-        if word in _SMALL:
+        if (joined := _joined(word)) is not None and not seen:
+            current, seen = joined, True
+        elif word in _SMALL:
             current, seen = current + _SMALL[word], True
         elif word in _SCALE and (seen or j == i or words[j - 1].stem in _ONE):
             current, seen = (current or 1.0) * _SCALE[word], True
@@ -146,6 +161,15 @@ def number_in_words(words: Sequence[Word], i: int) -> tuple[float, int] | None:
     if seen:
         return total + current, j
     return _one_of(words, i)
+
+
+def _joined(word: str) -> float | None:
+    """*fünfhundert*, *zweitausend*, *einhundert*: written in one word."""
+    for scale in ("hundert", "tausend"):
+        first = word.removesuffix(scale)
+        if first != word and (first == "ein" or first in _SMALL):
+            return (1.0 if first == "ein" else _SMALL[first]) * _SCALE[scale]
+    return None
 
 
 def _one_of(words: Sequence[Word], i: int) -> tuple[float, int] | None:
