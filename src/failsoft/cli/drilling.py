@@ -15,7 +15,7 @@ from rich.table import Table
 from failsoft.base.errors import BadInput
 from failsoft.base.jsontext import json_text
 from failsoft.cli.main import FAILED, OK
-from failsoft.drills.running import Drilled, arms_of, run_scenario
+from failsoft.drills.running import Drilled, arms_of, checked_scenario, run_scenario
 from failsoft.drills.scenario import load_scenario
 
 __all__ = ["list_all", "prove_all", "run_one", "write_new"]
@@ -40,7 +40,7 @@ def run_one(
 ) -> int:
     """Runs one scenario and tells the verdict."""
     path = _found(file, folder)
-    scenario = load_scenario(path)
+    scenario = checked_scenario(path)
     console = Console(stderr=True, highlight=False)
     columns = (TextColumn("{task.description:>9}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
     with Progress(*columns, TimeElapsedColumn(), console=console, disable=as_json, transient=True) as bars:

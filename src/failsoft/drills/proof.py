@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from failsoft.base.errors import BadInput
 from failsoft.drills.plots import drawn
-from failsoft.drills.running import Drilled, run_scenario
+from failsoft.drills.running import Drilled, checked_scenario, run_scenario
 from failsoft.drills.scenario import Scenario, load_scenario
 from failsoft.drills.verdict import FIGURES
 
@@ -58,6 +58,7 @@ def prove(
         scenario = load_scenario(file)
         if only and scenario.id not in only:
             continue
+        checked_scenario(file)
         simulated = virtual and scenario.kind != "process"
         drilled = asyncio.run(run_scenario(scenario, file, seed, virtual=simulated))
         about = {"faulted": _faulted(drilled), "clock": "simulated" if simulated else "real", "machine": _machine()}

@@ -16,12 +16,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from failsoft.base.errors import InternalError
-from failsoft.drills.samples import Measured
-from failsoft.drills.scenario import ArmName, Scenario
-from failsoft.drills.verdict import verdict
+from pydantic import ValidationError
 
-__all__ = ["Drilled", "arms_of", "run_scenario"]
+from failsoft.base.errors import InternalError
+from failsoft.config import Settings
+from failsoft.drills.platforms import settings_for
+from failsoft.drills.samples import Measured
+from failsoft.drills.scenario import ArmName, Scenario, load_scenario, mistake
+from failsoft.drills.verdict import unknown_figure, verdict
+
+__all__ = ["Drilled", "arms_of", "checked_scenario", "run_scenario"]
 
 _OUTPUT: Final = 256 << 20
 """Bytes that an arm may print."""
@@ -42,6 +46,30 @@ class Drilled:
 def arms_of(scenario: Scenario) -> tuple[ArmName, ...]:
     """The arms that have to be run; the healthy one comes with the other when they are paired."""
     return ("baseline", "failsoft") if scenario.options.get("paired") else ("healthy", "baseline", "failsoft")
+
+
+def checked_scenario(file: Path) -> Scenario:
+    """Reads a scenario that is to be run, and finds before anything runs what only an arm, or the verdict, would find.
+
+    Raises ``BadInput`` naming file and line.
+    """
+    scenario = load_scenario(file)
+    text = file.read_text(encoding="utf-8")
+    if (unknown := unknown_figure(scenario)) is not None:
+        raise mistake(file, text, unknown)
+    try:
+        if scenario.kind == "models":
+            Settings.model_validate(scenario.settings)
+        else:
+            settings_for(scenario)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        loc = ["settings", *first["loc"]]
+        if loc[1:2] == ["downstreams"] and loc[2] not in scenario.settings.get("downstreams", {}):
+            loc[2] = "each"
+        place = ".".join(str(part) for part in loc)
+        raise mistake(file, text, f"{place}: {first['msg'].removeprefix('Value error, ')}", loc) from None
+    return scenario
 
 
 async def run_scenario(

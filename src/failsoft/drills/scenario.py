@@ -7,6 +7,8 @@ scaled; ``scale`` says by how much (10: what took 20 s takes 2 s, with every lim
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -21,7 +23,7 @@ from failsoft.drills.toxics import Toxic
 
 __all__ = [
     "ArmName", "BackendSpec", "BaselineSpec", "ClientSpec", "FaultSpec", "GoalSpec", "LoadSpec", "RunSpec", "Scenario",
-    "Stage", "TaskUse", "ViewSpec", "load_scenario",
+    "Stage", "TaskUse", "ViewSpec", "load_scenario", "mistake",
 ]  # fmt: skip
 
 ArmName = Literal["healthy", "baseline", "failsoft"]
@@ -267,4 +269,26 @@ def load_scenario(file: Path | str) -> Scenario:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"])
         message = first["msg"].removeprefix("Value error, ")
-        raise BadInput(f"{path}: {place}: {message}" if place else f"{path}: {message}", param="scenario") from None
+        raise mistake(path, text.decode(), f"{place}: {message}" if place else message, first["loc"]) from None
+
+
+def mistake(path: Path, text: str, message: str, loc: Sequence[int | str] = ()) -> BadInput:
+    """The error for a mistake at `loc` of a scenario's `text`; without one, where the name it quotes stands."""
+    line = _line(text, loc)
+    if line is None and (quoted := re.search(r"'([^']+)'", message)) is not None:
+        word = re.compile(rf"(?<![\w-]){re.escape(quoted[1])}(?![\w-])")
+        line = next((number for number, one in enumerate(text.split("\n"), 1) if word.search(one)), None)
+    where = "" if line is None else f":{line}"
+    return BadInput(f"{path}{where}: {message}", param="scenario")
+
+
+def _line(text: str, loc: Sequence[int | str]) -> int | None:
+    """The line of the innermost part of `loc` that is in the text, from 1."""
+    node, line = YAML(typ="rt", pure=True).load(text), None
+    for part in loc:
+        try:
+            line = (node.lc.item(part) if isinstance(part, int) else node.lc.key(part))[0] + 1
+            node = node[part]
+        except (AttributeError, KeyError, IndexError, TypeError):
+            break
+    return line

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, Final
 
 from failsoft.drills.faults import Strike
@@ -11,7 +12,7 @@ from failsoft.drills.load import LATE
 from failsoft.drills.samples import Measured, figures, quantile, selected
 from failsoft.drills.scenario import GoalSpec, Scenario
 
-__all__ = ["FIGURES", "fault_windows", "numbers_of", "verdict"]
+__all__ = ["FIGURES", "fault_windows", "numbers_of", "unknown_figure", "verdict"]
 
 FIGURES: Final = ("p50_ms", "p95_ms", "p99_ms", "error_rate", "degraded_rate", "completeness", "amplification")
 
@@ -46,6 +47,24 @@ def numbers_of(scenario: Scenario, measured: Measured) -> dict[str, float]:
         for key, value in figures(selected(measured.samples, view)).items():
             found[f"views.{name}.{key}"] = value
     return found
+
+
+_FACTS: Final = ("added_p50_ms", "added_p99_ms", "cut", "cut_in_vain")
+"""Figures that only some arms count."""
+
+
+def unknown_figure(scenario: Scenario) -> str | None:
+    """The first path in the scenario's goals that no arm has a figure for, and what there is; None: all are known."""
+    known = {*numbers_of(scenario, Measured("failsoft")), *_FACTS}
+    if scenario.faulted:
+        known.add("load_on_faulted")
+    for goal in scenario.goals:
+        for path in (goal.value, *filter(None, (goal.minus, goal.over)), *goal.plus):
+            name = path.partition(".")[2]
+            if name not in known:
+                near = get_close_matches(name, known, n=3) or sorted(one for one in known if "." not in one)
+                return f"there is no figure {path!r} (goal {goal.name!r}); there are {', '.join(near)}"
+    return None
 
 
 def fault_windows(scenario: Scenario) -> list[tuple[float, float]]:
