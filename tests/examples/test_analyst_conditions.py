@@ -226,6 +226,8 @@ TABLES["lending"] = LENDING_ZH
         ("lending", "逾期超过两周的有多少", "count(*) where 逾期天数 > 14"),
         ("lending", "三月归还的历史有多少", "count(*) where month(归还日期) = 3 and 书类 = '历史'"),
         ("auftrag", "wie viele Aufträge mit Betrag über dreihundert", "count(*) where Betrag > 300"),
+        ("bakery", "Umsatz der Bakery mit Filiale Mitte", "sum(Umsatz) where Filiale = 'Mitte'"),
+        ("bakery", "Umsatz of everything except Brot", "sum(Umsatz) where Artikel <> 'Brot'"),
         ("auftrag", "how many not storniert Mutter", "sum(Menge) where storniert = 'nein' and Produkt = 'Mutter'"),
     ],
 )

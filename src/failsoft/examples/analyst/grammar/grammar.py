@@ -359,7 +359,7 @@ class _Reading:
                     f"'{word.text}' is a day of the week, and the table has no dates to take it from.",
                     f"“{word.text}”是星期，而表中没有可用的日期。",
                 )
-            if not is_unknown(word, self.sentence.mention_at(i)):
+            if not is_unknown(word, self.sentence.mention_at(i)) or self.schema.is_row_noun(word):
                 continue
             run = self._run(i)
             before = self._before(i)

@@ -232,7 +232,7 @@ print return calculate compute report present provide explain answer question me
 in on at of for from to with by as per than then so if when while during within through because due regarding concerning
 how what which who whose where why much many more most less least very really just only also too again still even ever now
 and or but nor not no yes yeah ok okay hi hello hey dear thanks thank you
-any some each every all both other another such same own entire whole overall full complete whatever various respective
+any some each every everything anything all both other another such same own entire whole overall full complete whatever various respective
 data dataset table csv file database sheet spreadsheet figures figure numbers result results value values info information
 detail details statistics stats statistic analysis analyse analyze breakdown overview
 actual exact global worldwide combined raw respective annual net_of company-wide
