@@ -235,6 +235,30 @@ def test_values_called_like_other_words_and_what_a_negation_is_of(ask, table, qu
     check(ask, table, question, truth)
 
 
+BOOKINGS = """
+    booking_id,room,booked_on,check_in,check_out,nights,guests,rate
+    B1,single,2025-01-03,2025-01-11,2025-01-12,1,2,70
+    B2,double,2025-01-04,2025-01-13,2025-01-23,10,4,95
+    B3,suite,2025-02-08,2025-02-09,2025-02-11,2,1,600000
+    B4,suite,2025-02-09,2025-03-01,2025-03-31,30,3,700
+"""
+TABLES["bookings"] = BOOKINGS
+
+
+@pytest.mark.parametrize(
+    ("question", "truth"),
+    [
+        ("bookings with check in on a Saturday", "count(*) where isodow(check_in) = 6"),
+        ("bookings made on a Saturday", "count(*) where isodow(booked_on) = 6"),
+        ("guests checking out on or before 11 February", "sum(guests) where check_out <= '2025-02-11'"),
+        ("average rate with more than two guests", "avg(rate) where guests > 2"),
+        ("bookings with a rate above half a million", "count(*) where rate > 500000"),
+    ],
+)
+def test_what_stands_behind_a_number_or_before_a_day_is_what_it_is_of(ask, question, truth):
+    check(ask, "bookings", question, truth)
+
+
 def test_another_unit_than_the_columns_and_a_mean_per_head_of_no_heads_are_told(ask):
     assert ask("members", MEMBERS).read("used_kwh in MWh").unread == ("in MWh",)
     assert ask("members", MEMBERS).read("人均used_kwh").unread == ()

@@ -236,10 +236,11 @@ class NumericConditions:
         mention = self._before(start, 3)
         unit = said_unit(self.words[end:stop])
         after = self._after(stop)
+        written = self.words[start].stem in (">", "<", ">=", "<=", "=", "!=")
         if mention is None or (
             after is not None
-            and self.words[start].stem not in (">", "<", ">=", "<=", "=", "!=")
-            and not self._beside(mention, start)
+            and not written
+            and (not self._beside(mention, start) or (after.start == stop and self._led(mention, start)))
         ):
             mention = after or mention or self._before(start)
         hits = self._numeric(mention) if mention is not None else []
@@ -345,6 +346,11 @@ class NumericConditions:
             f"{value:g}{name}按 {scaled:g} {unit}计（{column.name}）。",
         )
         return scaled
+
+    def _led(self, mention: Mention, start: int) -> bool:
+        """``the bill with more than ten guests``: a preposition leads to what stands behind the number."""
+        leads = ("with", "having", "for", "where", "when", "at", "in", "among", "that", "who", "bei", "mit", "von")
+        return any(w.stem in leads for w in self.words[mention.end : start])
 
     def _beside(self, mention: Mention, start: int) -> bool:
         return all(w.stop or w.has("op") for w in self.words[mention.end : start])

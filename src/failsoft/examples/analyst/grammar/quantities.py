@@ -160,6 +160,13 @@ def number_in_words(words: Sequence[Word], i: int) -> tuple[float, int] | None:
         j += 1
     if seen:
         return total + current, j
+    if (
+        words[i].stem in _HALF
+        and i + 2 < len(words)
+        and words[i + 1].stem in _ONE
+        and fold(words[i + 2].text) in _SCALE
+    ):
+        return 0.5 * _SCALE[fold(words[i + 2].text)], i + 3
     return _one_of(words, i)
 
 

@@ -21,6 +21,7 @@ _IRREGULAR = MappingProxyType(
 _PARTICIPLE = re.compile(r"ge(\w{4,}?)(?:te[nrsm]?|t)")
 """*geliefert*, *gelieferten*."""
 _ZH_ENDINGS = ("日期", "时间", "时刻", "日", "时")
+_CUES = ("month", "rel", "relday", "half", "season", "third", "grain", "dayname")
 _SHARED = 4
 """Letters that a verb and a column's name share at least, when they are not the same."""
 
@@ -38,6 +39,9 @@ def named_times(sentence: Sentence) -> Named:
         mention = sentence.mention_at(i)
         if mention is not None and mention.start != i:
             continue
+        rows = mention is not None and any(hit.column.role == "identifier" for hit in mention.hits)
+        if rows or word.stem in _PLAIN:
+            continue  # bookings are not named after the day they were booked on, and *on* is no booked_on
         literal = [hit.column for hit in mention.hits] if mention is not None else []
         if len(literal) == 1 and literal[0].role == "time":
             found.append((i, literal[0]))
@@ -67,7 +71,7 @@ def owner(named: Named, place: int) -> Column | None:
 
 
 def _is_cue(word: Word) -> bool:
-    if word.kind == "date" or any(word.has(k) for k in ("month", "rel", "relday", "half", "season", "third", "grain")):
+    if word.kind == "date" or any(word.has(k) for k in _CUES):
         return True
     return word.has("relyear") is not None or (word.number is not None and 1000 <= word.number <= 2999)
 
