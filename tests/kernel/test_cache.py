@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from failsoft.base.errors import BreakerOpen, CallTimeout, DeadlineExceeded, DownstreamUnavailable
-from failsoft.base.outcomes import Outcome, Provenance
-from failsoft.kernel.bulkhead import BulkheadPolicy
+from failsoft.base.outcomes import Outcome, Priority, Provenance
+from failsoft.kernel.bulkhead import Bulkhead, BulkheadPolicy, Waiter
 from failsoft.kernel.cache import Cache, CachePolicy, rough_size
 from failsoft.kernel.deadline import deadline_scope
 from failsoft.kernel.flights import Flights
@@ -303,3 +303,48 @@ def test_cancelled_at_every_await_nothing_is_left():
         assert (made[-1].statistics().in_use, len(made[-1].flights)) == (0, 0)
 
     assert cancel_at_every_await(make, check) == 1
+
+
+async def test_a_flight_is_as_important_as_the_most_important_who_waits_for_it():
+    g = guard("d", replace(POLICY, cache=None, bulkhead=BulkheadPolicy(permits=1, queue=8)))
+    done = []
+
+    async def work(name):
+        await asyncio.sleep(1.0)
+        done.append((name, current_scope().priority))
+        return name
+
+    async def asked(name, priority, *, shared=False):
+        with scope(priority=priority):
+            return (await g.fetch("k", work, name)).value if shared else await g.call(work, name)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(asked("holds", Priority.NORMAL))
+        await asyncio.sleep(0.1)
+        first = group.create_task(asked("shared", Priority.OPTIONAL, shared=True))
+        group.create_task(asked("normal", Priority.NORMAL))
+        await asyncio.sleep(0.1)
+        second = group.create_task(asked("never", Priority.CRITICAL, shared=True))
+        group.create_task(asked("late", Priority.NORMAL))
+        await asyncio.sleep(0.1)
+        assert [one.priority for one in g.waiters()] == ["critical", "normal", "normal"]
+    assert done == [("holds", 1), ("shared", 0), ("normal", 1), ("late", 1)]
+    assert (first.result(), second.result()) == ("shared", "shared")
+    assert g.flights.joined == 1
+
+
+def test_a_promotion_grants_what_is_free_and_moves_nobody_down():
+    bulkhead = Bulkhead(BulkheadPolicy(permits=1, queue=8), name="d")
+    assert bulkhead.try_acquire(0.0)
+    low, high = Waiter(Priority.OPTIONAL), Waiter(Priority.CRITICAL)
+    bulkhead.enqueue(high, 0.0)
+    bulkhead.enqueue(low, 0.0)
+    bulkhead.promote(high, Priority.OPTIONAL, 1.0)
+    bulkhead.promote(low, Priority.NORMAL, 1.0)
+    assert [(one.priority, one.enqueued_at) for one in bulkhead.waiters()] == [(0, 0.0), (1, 1.0)]
+    bulkhead.release(2.0)
+    bulkhead.release(3.0)
+    bulkhead.promote(low, Priority.CRITICAL, 4.0)  # it has its permit: nothing moves
+    assert (bulkhead.in_use, bulkhead.waiting, low.priority) == (1, 0, Priority.NORMAL)
+    bulkhead.release(5.0)
+    assert bulkhead.in_use == 0

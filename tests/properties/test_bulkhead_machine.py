@@ -136,6 +136,19 @@ class Everything(RuleBasedStateMachine):
         self.ended.append(call)
         self.bulkhead.leave(call, self.now)
 
+    @precondition(lambda self: self.waiting)
+    @rule(index=st.integers(0, 100), priority=st.integers(0, 2))
+    def promote(self, index: int, priority: int) -> None:
+        call = self.waiting[index % len(self.waiting)]
+        if priority < call.priority:  # as if it came now
+            self.waiting.remove(call)
+            self.waiting.append(call)
+            self.promoted(call)
+        self.bulkhead.promote(call, priority, self.now)
+
+    def promoted(self, call: Call) -> None:
+        """For the model."""
+
     @precondition(lambda self: any(call for _, _, call in self.held))
     @rule(index=st.integers(0, 100))
     def cancel_a_granted_one(self, index: int) -> None:

@@ -253,6 +253,17 @@ class Bulkhead:
         if self._queue.waiting and self.in_use < self.limit:
             self.grant(now)
 
+    def promote(self, waiter: Waiter, priority: int, now: float) -> None:
+        """Somebody more important waits for the same: it waits in that rank as if it came now, if it still waits."""
+        if waiter.state != WAITING or waiter.priority <= priority:
+            return
+        queue = self._queue
+        queue.remove(waiter)
+        waiter.priority, waiter.enqueued_at = priority, now
+        queue.add(waiter, queue.lane(waiter), math.inf)  # when it expires is known already
+        if self.in_use < self.limit:
+            self.grant(now)
+
     def reject_all(self, error_factory: Callable[[], FailsoftError], now: float) -> int:
         """Rejects everybody who waits, each with an error of its own, and returns how many (the breaker opened)."""
         waiters = list(self._queue)

@@ -2,7 +2,8 @@
 
 A flight belongs to no caller: it runs in a task of its own, without any caller's deadline, and ends when it has an
 answer or when its last participant has left. Each participant waits under its own deadline, so the flight lives as
-long as the latest of them. Its priority is the highest among those who were there when it started.
+long as the latest of them. Its priority is the highest among them, too: one who joins raises it, for what is still to
+be asked for, and, where ``raised`` is given, for what waits in a queue already.
 """
 
 from __future__ import annotations
@@ -37,9 +38,10 @@ class _Flight:
 class Flights:
     """The flights of one downstream, by key. Bounded by what the bulkhead lets wait and run."""
 
-    __slots__ = ("_flights", "joined", "started")
+    __slots__ = ("_flights", "_raised", "joined", "started")
 
-    def __init__(self) -> None:
+    def __init__(self, raised: Callable[[Scope], None] | None = None) -> None:
+        self._raised = raised
         self._flights: dict[Hashable, _Flight] = {}
         self.started = 0
         self.joined = 0
@@ -66,9 +68,13 @@ class Flights:
             flight.task = loop.create_task(self._fly(key, flight, fly), context=context)
         else:
             self.joined += 1
+            # two things about a flight's scope change, and are read anew by whoever asks a downstream for something
             if inherited.wanted_until > flight.scope.patience:
-                # the one thing about a scope that changes: it is read anew by whoever tells a budget to a downstream
                 object.__setattr__(flight.scope, "patience", inherited.wanted_until)
+            if inherited.priority < flight.scope.priority:
+                object.__setattr__(flight.scope, "priority", inherited.priority)
+                if self._raised is not None:
+                    self._raised(flight.scope)
         answer: asyncio.Future[Any] = loop.create_future()
         flight.answers[answer] = by
         task = asyncio.current_task()

@@ -106,7 +106,7 @@ class Guard:
         self.budget = RetryBudget(ratio=policy.retry_ratio)
         self.latency = AdaptiveTimeout(policy.adaptive_timeout, fixed=policy.attempt_timeout)
         self.cache: Cache | None = None
-        self.flights = Flights()
+        self.flights = Flights(self._raised)
         self._kept: dict[str, Closable] = {}
         self._bus = kernel.bus
         self._rng = kernel.sources.rng
@@ -373,6 +373,12 @@ class Guard:
             timeout=limit,
             second=second,
         )
+
+    def _raised(self, scope: Scope) -> None:
+        """A shared call has got a more important participant: where it waits, it waits as that one would."""
+        for waiter in cast("list[Queued]", self.bulkhead.waiters()):
+            if waiter.scope is scope:
+                self.bulkhead.promote(waiter, scope.priority, self.now())
 
     # --- admit -------------------------------------------------------------------------------------------------
 
