@@ -113,7 +113,8 @@ def again(sources, value):
     """The tool's SQL, run a second time beside it."""
     with contextlib.closing(sources.get(value.table).connection.cursor()) as cursor:
         rows = cursor.execute(value.sql, list(value.parameters)).fetchall()
-    return brought(type("Rows", (), {"columns": value.columns, "value_index": value.value_index, "rows": rows}))
+    found = brought(type("Rows", (), {"columns": value.columns, "value_index": value.value_index, "rows": rows}))
+    return found[: value.query.limit]  # those behind it were looked at for ties
 
 
 def numbers_in(value):

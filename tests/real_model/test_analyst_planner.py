@@ -185,4 +185,5 @@ def again(sources, value):
         cursor.close()
     at = value.value_index
     rows = [one for one in rows if None not in one[:at]]  # but for the line of totals
+    rows = rows[: value.query.limit]  # those behind it were looked at for ties
     return brought(type("Rows", (), {"columns": value.columns, "value_index": at, "rows": rows}))
