@@ -17,7 +17,7 @@ D1 = next(file for file in SCENARIOS if file.stem == "D1").read_text(encoding="u
         ("value: failsoft.error_rate", "value: failsoft.errorrate", "no figure 'failsoft.errorrate' (goal 'errors')"),
         ("permits: 400", "permitz: 400", "settings.downstreams.each.permitz: Extra inputs"),
         ("maximum_budget: 60s", "maximum_budget: 6s", "settings.run: budget is over maximum_budget"),
-        ("delay: 12s", "delayy: 12s", "faults.0: latency has no 'delayy'"),
+        ("delay: 15s", "delayy: 15s", "faults.0: latency has no 'delayy'"),
         ("use: data", "use: dataz", "no downstream 'dataz'"),
         ("at_most: 0", "at_mostt: 0", "goals.0.at_mostt: Extra inputs"),
     ],
