@@ -4,6 +4,8 @@ import pytest
 from tests.examples.asking import Asked
 
 from failsoft.examples.analyst.grammar import QuestionError
+from failsoft.examples.analyst.grammar.alternatives import Placed, _one_of
+from failsoft.examples.analyst.spec import Filter
 
 LOANS = """
     loan_id,reader,kind,borrowed_at,due,returned,pages
@@ -340,3 +342,11 @@ def test_the_date_that_is_taken_is_told_where_the_question_names_none(ask):
     assert "borrowed_at is taken" in note
     assert not any("names no date" in note for note in loans.read("loans due in March").notes)
     assert "due in March 2024" in loans.read("loans due in March").reading
+
+
+def test_alternatives_of_different_parts_of_a_date_stay_apart():
+    def placed(at, value, grain):
+        return Placed(at, at + 1, Filter("day", "in", [value], grain=grain))
+
+    (either,) = _one_of([placed(0, 6, "weekday"), placed(2, 6, "month_of_year")])
+    assert {either.grain, *(one.grain for one in either.alternatives)} == {"weekday", "month_of_year"}

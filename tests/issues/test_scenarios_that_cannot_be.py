@@ -34,6 +34,15 @@ def test_a_mistake_is_told_with_its_line_before_anything_runs(tmp_path, right, w
     assert told in failure.value.message
 
 
+@pytest.mark.parametrize("settings", ["{downstreams: 5}", "{downstreams: {each: 5}}", "{downstreams: {charts: }}"])
+def test_settings_that_are_no_sections_are_told(tmp_path, settings):
+    file = tmp_path / "mine.yaml"
+    begin, end = D1.index("settings:"), D1.index("load:")
+    file.write_text(f"{D1[:begin]}settings: {settings}\n{D1[end:]}", encoding="utf-8")
+    with pytest.raises(BadInput, match="should be sections"):
+        checked_scenario(file)
+
+
 @pytest.mark.parametrize("file", SCENARIOS, ids=lambda file: file.stem)
 def test_the_scenarios_that_are_there_can_be(file):
     assert checked_scenario(file).id == file.stem

@@ -183,6 +183,12 @@ def test_the_pause_between_a_tasks_own_retries_is_backoff():
     assert [(part.what, round(part.seconds, 6)) for part in found.parts] == [("downstream", 0.6), ("backoff", 0.4)]
 
 
+def test_what_passes_before_a_call_to_another_downstream_is_no_pause():
+    spans = (Span("attempt", "a", "db", 0.0, 0.5, "unavailable"), Span("attempt", "a", "copy", 0.9, 1.0))
+    found = diagnose(RunFacts("r", "completed", 1.0, 3.0, tasks=(TaskFacts("a", "db", (), 0.0, 1.0),), spans=spans))
+    assert [part.what for part in found.parts] == ["downstream", "own", "downstream"]
+
+
 async def test_a_tenant_sees_of_others_calls_only_that_they_are_there():
     kernel = Kernel()
     guard = kernel.guard("db")

@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import gc
 import math
+import sys
+import warnings
 from dataclasses import replace
 from typing import Any, cast
 
@@ -14,8 +16,9 @@ import pytest
 from failsoft.base.errors import ConfigError, InternalError, ToolFailed
 from failsoft.kernel.adaptive import AdaptiveLimitPolicy
 from failsoft.kernel.bulkhead import BulkheadPolicy
+from failsoft.kernel.cache import CachePolicy
 from failsoft.kernel.classify import Counts, Verdict
-from failsoft.kernel.deadline import heap_of
+from failsoft.kernel.deadline import deadline_scope, heap_of
 from failsoft.kernel.guard import guard
 from failsoft.kernel.ladder import Rung, climb
 from failsoft.kernel.policy import HedgePolicy, Policy
@@ -224,6 +227,37 @@ async def test_a_stream_that_is_dropped_without_being_left_gives_its_permit_back
         assert g.statistics().in_use == 0
     await asyncio.sleep(60.0)
     nothing_held(g)
+
+
+async def test_a_dropped_stream_gives_its_permit_back_where_warnings_are_errors(monkeypatch):
+    told = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda raised: told.append(raised.exc_type))
+    g = guard("d", POLICY)
+    items = await g.stream(streamed).__aenter__()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ResourceWarning)
+        del items
+        gc.collect()
+    assert told == [ResourceWarning]
+    await asyncio.sleep(1.0)
+    nothing_held(g)
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+async def test_a_stale_value_hides_no_option_that_makes_no_sense(options):
+    g = guard("d", replace(POLICY, cache=CachePolicy(ttl=1.0, jitter=0.0)))
+    assert (await g.fetch("key", fine)).value == 1
+    await asyncio.sleep(10.0)
+    with pytest.raises((ValueError, TypeError)):
+        await g.fetch("key", fine, **options)
+    assert g.flights.started == 1
+    nothing_held(g)
+
+
+def test_a_deadline_is_a_number():
+    for which in ("seconds", "at"):
+        with pytest.raises(ValueError, match=which):
+            deadline_scope(**{which: math.nan})
 
 
 async def test_a_rung_that_cannot_say_whether_it_is_there_is_passed_over():

@@ -333,6 +333,24 @@ async def test_a_flight_is_as_important_as_the_most_important_who_waits_for_it()
     assert g.flights.joined == 1
 
 
+async def test_a_priority_that_is_given_counts_as_one_of_the_scope():
+    g = guard("d", replace(POLICY, cache=None, bulkhead=BulkheadPolicy(permits=1, queue=8)))
+    done = []
+
+    async def work(name):
+        await asyncio.sleep(1.0)
+        done.append(name)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(g.call(work, "holds"))
+        await asyncio.sleep(0.1)
+        group.create_task(g.fetch("k", work, "shared", priority=Priority.OPTIONAL))
+        group.create_task(g.call(work, "normal"))
+        await asyncio.sleep(0.1)
+        group.create_task(g.fetch("k", work, "never", priority=Priority.CRITICAL))
+    assert done == ["holds", "shared", "normal"]
+
+
 def test_a_promotion_grants_what_is_free_and_moves_nobody_down():
     bulkhead = Bulkhead(BulkheadPolicy(permits=1, queue=8), name="d")
     assert bulkhead.try_acquire(0.0)

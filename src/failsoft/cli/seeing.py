@@ -104,7 +104,7 @@ def _table(rows: Sequence[Sequence[Text]], width: int) -> Table:
     for name in _DROPPED:
         if sum(wide[one] for one in shown) > width + 2:
             shown.remove(name)
-    room = max(8, width + 2 - sum(wide[one] for one in shown[1:]) - 2)
+    room = max(8, width - sum(wide[one] for one in shown[1:]))
     table = Table(box=None, pad_edge=False, header_style="bold")
     for place, name in enumerate(shown):
         table.add_column(name, justify="left" if place < 2 else "right", no_wrap=True)

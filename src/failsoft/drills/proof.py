@@ -54,11 +54,8 @@ def prove(
     """
     kept = out / "proof"
     kept.mkdir(parents=True, exist_ok=True)
-    for file in _files(folder):
-        scenario = load_scenario(file)
-        if only and scenario.id not in only:
-            continue
-        checked_scenario(file)
+    wanted = [file for file in _files(folder) if not only or load_scenario(file).id in only]
+    for file, scenario in [(file, checked_scenario(file)) for file in wanted]:  # all are read before any runs
         simulated = virtual and scenario.kind != "process"
         drilled = asyncio.run(run_scenario(scenario, file, seed, virtual=simulated))
         about = {"faulted": _faulted(drilled), "clock": "simulated" if simulated else "real", "machine": _machine()}

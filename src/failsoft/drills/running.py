@@ -65,7 +65,7 @@ def checked_scenario(file: Path) -> Scenario:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         loc = ["settings", *first["loc"]]
-        if loc[1:2] == ["downstreams"] and loc[2] not in scenario.settings.get("downstreams", {}):
+        if loc[1:2] == ["downstreams"] and len(loc) > 2 and loc[2] not in scenario.settings["downstreams"]:
             loc[2] = "each"
         place = ".".join(str(part) for part in loc)
         raise mistake(file, text, f"{place}: {first['msg'].removeprefix('Value error, ')}", loc) from None

@@ -230,8 +230,10 @@ class Scenario(Section):
         for name in sorted(used - known):
             if name not in ("faulted", "other"):
                 raise ValueError(f"there is no downstream {name!r}; there are {', '.join(self.downstreams)}")
-        sections = self.settings.get("downstreams")
-        unused = set(sections) - known - {"each"} if isinstance(sections, dict) and self.kind != "models" else set()
+        sections = self.settings.get("downstreams", {})
+        if not isinstance(sections, dict) or not all(isinstance(one, dict) for one in sections.values()):
+            raise ValueError("settings.downstreams: should be sections by the downstreams' names")
+        unused = set(sections) - known - {"each"} if self.kind != "models" else set()
         if unused:
             raise ValueError(f"settings.downstreams: there is no downstream {min(unused)!r}: `each` is for all of them")
         if not self.faulted and ("faulted" in used or any(fault.on == "faulted" for fault in self.faults)):

@@ -9,7 +9,7 @@ from typing import Any, Final, get_args
 
 from failsoft.base.outcomes import Kind, Priority
 
-__all__ = ["check_options", "check_size", "is_whole"]
+__all__ = ["check_options", "is_whole"]
 
 _KINDS: Final = frozenset(get_args(Kind))
 _PRIORITIES: Final = range(len(Priority.NAMES))
@@ -28,11 +28,6 @@ def check_options(kind: object, priority: object, tenant: object, timeout: Any, 
         raise TypeError(f"tenant must be a text, not a {type(tenant).__name__}")
     if timeout is not None and (not _is_number(timeout) or math.isnan(timeout)):
         raise ValueError(f"timeout must be a number of seconds, not {timeout!r}")
-    check_size(size)
-
-
-def check_size(size: Any) -> None:
-    """Raises ``ValueError`` unless `size` is a finite number above 0."""
     if not _is_number(size) or not 0 < size <= sys.float_info.max:
         raise ValueError(f"size must be a finite number above 0, not {size!r}")
 
@@ -43,4 +38,4 @@ def is_whole(value: object, least: int) -> bool:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, Real)
+    return type(value) in (int, float) or isinstance(value, Real)  # the first costs a tenth

@@ -272,8 +272,9 @@ class deadline_scope:  # noqa: N801 - reads as a statement, like asyncio.timeout
     ) -> None:
         if seconds is not None and at is not None:
             raise TypeError("give seconds or at, not both")
-        if seconds is not None and math.isnan(seconds):
-            raise ValueError("seconds must be a number")
+        for name, value in (("seconds", seconds), ("at", at)):
+            if value is not None and math.isnan(value):
+                raise ValueError(f"{name} must be a number")
         self.seconds = seconds
         self.when = at
         self._limit = limit

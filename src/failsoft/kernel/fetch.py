@@ -38,13 +38,17 @@ async def fetch(
     ttl: float | None = None,
     timeout: float = math.inf,
     second: SecondLevel | None = None,
+    priority: int | None = None,
 ) -> Outcome[Any]:
-    """The value of `key`, from wherever it can be had; raises what the call raised when there is nothing to serve."""
+    """The value of `key`, from wherever it can be had; raises what the call raised when there is nothing to serve.
+
+    `priority` is how much it matters to a shared call; the scope's when None.
+    """
     loop = asyncio.get_running_loop()
     if cache is not None and (entry := cache.fresh(key, loop.time())) is not None:
         return Outcome(entry.value, Provenance(requested=name, served=name, rung="cache", remaining=_left()))
     try:
-        value = await (call() if flights is None else flights.join(key, call, timeout=timeout))
+        value = await (call() if flights is None else flights.join(key, call, timeout=timeout, priority=priority))
     except Exception as error:
         stale = cache.stale(key, loop.time()) if cache is not None else None
         failure = as_error(error)

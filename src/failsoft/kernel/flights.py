@@ -46,13 +46,23 @@ class Flights:
         self.started = 0
         self.joined = 0
 
-    async def join(self, key: Hashable, fly: Callable[[], Awaitable[Any]], *, timeout: float = math.inf) -> Any:
+    async def join(
+        self,
+        key: Hashable,
+        fly: Callable[[], Awaitable[Any]],
+        *,
+        timeout: float = math.inf,
+        priority: int | None = None,
+    ) -> Any:
         """The result of ``fly()``, shared with everybody who asks for `key` while it is under way.
 
-        Waits until the caller's deadline, `timeout` seconds at most. The last to leave cancels the flight.
+        Waits until the caller's deadline, `timeout` seconds at most. The last to leave cancels the flight. `priority`
+        is the caller's; its scope's when None.
         """
         loop = asyncio.get_running_loop()
         inherited = current.get()
+        if priority is None:
+            priority = inherited.priority
         by, limit = loop.time() + timeout, "call"
         if inherited.deadline < by:
             by, limit = inherited.deadline, inherited.limit
@@ -60,7 +70,7 @@ class Flights:
             raise _limit_error(limit)  # it could not wait for the answer, so it starts nothing
         flight = self._flights.get(key)
         if flight is None:
-            own = replace(inherited, deadline=math.inf, patience=inherited.wanted_until)
+            own = replace(inherited, deadline=math.inf, patience=inherited.wanted_until, priority=priority)
             flight = self._flights[key] = _Flight(own)
             self.started += 1
             context = copy_context()
@@ -71,8 +81,8 @@ class Flights:
             # two things about a flight's scope change, and are read anew by whoever asks a downstream for something
             if inherited.wanted_until > flight.scope.patience:
                 object.__setattr__(flight.scope, "patience", inherited.wanted_until)
-            if inherited.priority < flight.scope.priority:
-                object.__setattr__(flight.scope, "priority", inherited.priority)
+            if priority < flight.scope.priority:
+                object.__setattr__(flight.scope, "priority", priority)
                 if self._raised is not None:
                     self._raised(flight.scope)
         answer: asyncio.Future[Any] = loop.create_future()

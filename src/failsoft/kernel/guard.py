@@ -361,6 +361,8 @@ class Guard:
         """
         if options.get("kind", self.policy.kind) != "query":
             raise ValueError("only queries are cached or shared")
+        priority = options.get("priority")
+        check_options(None, priority, options.get("tenant"), timeout, options.get("size", 1.0))
         limit = self._call_timeout if timeout is None else timeout
         tenant = options.get("tenant") or current.get().tenant
         return await fetch(
@@ -372,6 +374,7 @@ class Guard:
             ttl=ttl,
             timeout=limit,
             second=second,
+            priority=priority,
         )
 
     def _raised(self, scope: Scope) -> None:
@@ -549,7 +552,7 @@ class Guard:
     def abandon(self, ticket: Ticket) -> None:
         """Settles a ticket whose holder was collected, from whatever thread that happens in."""
         loop = self._loop
-        if loop is not None and not loop.is_closed() and not ticket.settled:
+        if loop is not None and not loop.is_closed():
             loop.call_soon_threadsafe(partial(self._settle_abandoned, ticket))
 
     def _settle_abandoned(self, ticket: Ticket) -> None:

@@ -243,8 +243,8 @@ class GuardedStream(Generic[T]):
         """Entered and dropped without leaving the block: the permit goes back all the same, and it is told."""
         if self._ticket is None:
             return
+        self._guard.abandon(self._ticket)  # first: a warning may be an error
         warnings.warn(f"a stream of {self._guard.name} was never left", ResourceWarning, stacklevel=1, source=self)
-        self._guard.abandon(self._ticket)
 
     # --- items -----------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -50,8 +51,11 @@ class Job:
         """Whether the function has ended and the loop knows."""
         return self._done
 
-    def run(self) -> None:
-        """The thread's part: nothing that the function raises gets past here, not even ``SystemExit``."""
+    def run(self) -> Callable[[], None]:
+        """The thread's part: nothing that the function raises gets past here, not even ``SystemExit``.
+
+        What it gives is to be called next, and tells the loop.
+        """
         self.ident = threading.get_ident()
         value, error = None, None
         try:
@@ -60,10 +64,15 @@ class Job:
             error = raised
         self.ident = None
         try:
+            return partial(self._tell, value, error)
+        finally:
+            del error  # its traceback holds this frame
+
+    def _tell(self, value: Any, error: BaseException | None) -> None:
+        try:
             self._loop.call_soon_threadsafe(self._report, value, error)
         except RuntimeError:
             self._done = True  # the loop is closed: nobody is left to tell
-        del error  # its traceback holds this frame
 
     def _report(self, value: Any, error: BaseException | None) -> None:
         self._done = True
@@ -139,10 +148,11 @@ class ThreadLane:
                 with self._lock:
                     self._count -= 1
                 return
-            job.run()
-            del job
+            tell = job.run()
             with self._lock:
-                self._idle += 1
+                self._idle += 1  # before the loop hears of it, or its next call would start another thread
+            tell()
+            del job, tell
 
     @property
     def threads(self) -> int:

@@ -11,7 +11,6 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from failsoft.kernel.checks import check_size
 from failsoft.kernel.latency import LatencyHistogram
 
 __all__ = ["AdaptiveTimeout", "AdaptiveTimeoutPolicy"]
@@ -128,7 +127,8 @@ class AdaptiveTimeout:
             self.refresh(now)
 
     def _relative(self, size: float, *, learn: bool = False) -> float:
-        check_size(size)
+        if not size > 0:
+            raise ValueError("size must be positive")
         if learn:
             self._size += 0.05 * (size - self._size)
         return max(0.05, min(20.0, size / self._size))

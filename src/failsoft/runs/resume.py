@@ -55,12 +55,12 @@ class Resumed:
                 spec.kind,
                 spec.tool,
                 record.status,  # type: ignore[arg-type]  # one of those
-                _outcome(record),
+                outcome := _outcome(record),
                 spec.needs,
                 spec.essential,
                 record.started,
                 record.ended,
-                why_missing(_outcome(record)),
+                why_missing(outcome),
             )
             for spec in plan.tasks
             if (record := self.stored.tasks.get(spec.id)) is not None and record.status in _FINISHED

@@ -178,8 +178,9 @@ def _parts(facts: RunFacts) -> list[Part]:
         failed: str | None = None
         for span in sorted((one for one in spans[task.id] if one.what != "refused"), key=lambda one: one.start):
             if span.start > now:
-                # between a call that failed and the next the task pauses: its own retries are not the guard's
-                until(min(span.start, end), "own" if failed is None else "backoff", failed, task.id)
+                # between a call that failed and the next to the same the task pauses: its retries are not the guard's
+                again = failed == span.downstream
+                until(min(span.start, end), "backoff" if again else "own", failed if again else None, task.id)
             failed = span.downstream if span.what == "attempt" and span.code is not None else None
             what = "downstream" if span.what == "attempt" else span.what
             until(min(span.end, end), what, span.downstream, task.id)

@@ -18,7 +18,7 @@ _UNITS_ZH = {
     "km": "公里",
 }
 _BEFORE = ("$", "€", "£", "¥", "US$", "HK$", "R$", "₹", "₩")
-_WEEKDAYS = (
+WEEKDAYS = (
     ("Monday", "周一"),
     ("Tuesday", "周二"),
     ("Wednesday", "周三"),
@@ -178,7 +178,7 @@ def value_label(value: Scalar, column: str, grain: Grain | None, profile: TableP
     if value is None:
         return pick(language, "(none)", "（空）")
     if grain == "weekday" and isinstance(value, int) and 1 <= value <= 7:
-        return pick(language, *_WEEKDAYS[value - 1])
+        return pick(language, *WEEKDAYS[value - 1])
     if grain == "month_of_year" and isinstance(value, int) and 1 <= value <= 12:
         return pick(language, _MONTHS[value - 1], f"{value}月")
     if grain == "hour_of_day" and isinstance(value, int):

@@ -94,7 +94,8 @@ def _one_of(run: Sequence[Placed]) -> list[Filter]:
         return whole  # not from A or B: from neither
     merged: list[Filter] = []
     for _, same in itertools.groupby(
-        sorted(whole, key=lambda f: (f.column, f.op)), key=lambda f: (f.column, f.op in ("=", "in"))
+        sorted(whole, key=lambda f: (f.column, f.grain or "", f.op)),
+        key=lambda f: (f.column, f.grain, f.op in ("=", "in")),
     ):
         members = list(same)
         if len(members) > 1 and members[0].op in ("=", "in"):
@@ -106,8 +107,8 @@ def _one_of(run: Sequence[Placed]) -> list[Filter]:
     return [merged[0]] if len(merged) == 1 else [replace(merged[0], alternatives=tuple(merged[1:]))]
 
 
-def _key(condition: Filter) -> tuple[str, str, str]:
-    return condition.column, condition.op, repr(condition.value)
+def _key(condition: Filter) -> tuple[str, str, str, str]:
+    return condition.column, condition.grain or "", condition.op, repr(condition.value)
 
 
 def _unclear(sentence: Sentence) -> Exception:

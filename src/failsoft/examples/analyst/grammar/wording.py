@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from failsoft.examples.analyst.spec import Filter, Group, Intent, Measure, Period, Query, TableProfile
+from failsoft.examples.analyst.wording import WEEKDAYS
 
 
 class QuestionError(ValueError):
@@ -66,15 +67,6 @@ _GRAINS = {
     "month_of_year": ("month of the year", "一年中的月份"),
     "hour_of_day": ("hour of the day", "一天中的小时"),
 }
-_WEEKDAYS = (
-    ("Monday", "周一"),
-    ("Tuesday", "周二"),
-    ("Wednesday", "周三"),
-    ("Thursday", "周四"),
-    ("Friday", "周五"),
-    ("Saturday", "周六"),
-    ("Sunday", "周日"),
-)
 _OPERATORS = {"in": ("in", "属于"), "not in": ("not in", "不属于"), "contains": ("contains", "包含"), "!=": ("≠", "≠")}
 _OPERATORS |= {"<=": ("≤", "≤"), ">=": ("≥", "≥")}
 
@@ -155,7 +147,7 @@ def _filter(item: Filter, zh: bool) -> str:
         known = item.op == "!="
         return item.column + (("有值" if known else "没有值") if zh else (" is known" if known else " has no value"))
     values = item.value if isinstance(item.value, list) else [item.value]
-    said = ", ".join(str(v) if item.grain != "weekday" else _WEEKDAYS[int(str(v)) - 1][zh] for v in values)
+    said = ", ".join(str(v) if item.grain != "weekday" else WEEKDAYS[int(str(v)) - 1][zh] for v in values)
     name = f"{_GRAINS[item.grain][zh]}" if item.grain else item.column
     if item.grain:
         name = f"{item.column}的{name}" if zh else f"the {name} of {item.column}"
